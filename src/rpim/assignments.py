@@ -1,0 +1,222 @@
+"""Assignments: for each row its class, how sure the model is of it, and the runner-up."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.errors import InputError
+from rpim.feature_files import _replacing as replacing
+from rpim.features import FeatureSet
+from rpim.labels import UNLABELLED, unlabelled_rows
+from rpim.progress import Progress
+
+if TYPE_CHECKING:
+    from rpim.methods.base import DiscoveryEstimator
+
+_BLOCK = 8192
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Assignments:
+    """One entry per row in every field.
+
+    Parameters
+    ----------
+    ids : array of strings or ints
+    labels : array
+        The class of each row, in the user's own type.
+    known : array of bool
+        Whether that class had labels.
+    sureness : array of float
+        The model's probability of that class.
+    second, second_sureness : array
+        The likeliest of the other classes and its probability.
+    given : array, optional
+        The labels that were given; -1, NaN or "" where there was none.
+    texts, paths : list of str, optional
+        What a person can look at.
+    """
+
+    ids: NDArray[Any]
+    labels: NDArray[Any]
+    known: NDArray[np.bool_]
+    sureness: NDArray[np.float32]
+    second: NDArray[Any]
+    second_sureness: NDArray[np.float32]
+    given: NDArray[Any] | None = None
+    texts: list[str] | None = None
+    paths: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """True where a label was given."""
+        return np.zeros(len(self), dtype=bool) if self.given is None else ~unlabelled_rows(self.given)
+
+    def columns(self) -> dict[str, Any]:
+        """Column name -> values, in the order of the files; None where no label was given."""
+        columns: dict[str, Any] = {"id": self.ids, "label": self.labels}
+        if self.given is not None:
+            columns["given"] = _with_none(self.given, ~self.labelled)
+        columns |= {
+            "known": self.known, "sureness": self.sureness,
+            "second": self.second, "second_sureness": self.second_sureness,
+        }  # fmt: skip
+        return columns | {
+            name: values for name, values in (("text", self.texts), ("path", self.paths)) if values is not None
+        }
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a .csv or .parquet file, whole or not at all.
+
+        Raises
+        ------
+        InputError
+            If the suffix is another one, the file exists and `overwrite` is not said, or the disk is full.
+        """
+        target = check_export(path, overwrite)
+        with replacing(target) as file:
+            if target.suffix.lower() == ".csv":
+                text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+                try:
+                    self.write_csv(text)
+                finally:
+                    text.detach()  # writes out what is left, and leaves the file open
+            else:
+                self.write_parquet(file)
+
+    def write_csv(self, file: TextIO) -> None:
+        """The columns as lines of text, with a header; probabilities to six digits."""
+        columns = self.columns()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in zip(*(_cells(values) for values in columns.values()), strict=True):
+            writer.writerow(row)
+
+    def write_parquet(self, file: Any) -> None:
+        """The columns as a parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: _arrow_array(pa, values) for name, values in self.columns().items()}), file)
+
+    @classmethod
+    def read_parquet(cls, path: Path, label_type: str) -> Assignments:
+        """What ``write_parquet`` wrote, with labels of the type that the run recorded."""
+        import pyarrow.parquet as pq
+
+        with open(path, "rb") as file:
+            table = pq.read_table(file)
+        names = set(table.column_names)
+
+        def labels(name: str) -> NDArray[Any]:
+            values = table.column(name).to_pylist()
+            if label_type == "str":
+                return np.asarray(["" if value is None else value for value in values], dtype=str)
+            missing = np.nan if label_type.startswith("float") else UNLABELLED
+            return np.asarray([missing if value is None else value for value in values], dtype=label_type)
+
+        def strings(name: str) -> list[str] | None:
+            return list(map(str, table.column(name).to_pylist())) if name in names else None
+
+        ids = table.column("id")
+        return cls(
+            ids=np.asarray(ids.to_pylist(), dtype=str) if str(ids.type) == "string" else ids.to_numpy(),
+            labels=labels("label"),
+            known=table.column("known").to_numpy().astype(bool),
+            sureness=table.column("sureness").to_numpy(),
+            second=labels("second"),
+            second_sureness=table.column("second_sureness").to_numpy(),
+            given=labels("given") if "given" in names else None,
+            texts=strings("text"),
+            paths=strings("path"),
+        )
+
+
+def assign(
+    model: DiscoveryEstimator, features: FeatureSet, labels: NDArray[Any] | None = None, *, verbose: bool = False
+) -> Assignments:
+    """The class of each row of `features`: the likeliest, or the one in `labels`; a block of rows at a time."""
+    if features.n_features != model.n_features_in_:
+        raise InputError(
+            f"The rows have {features.n_features} features but the classes were found in rows of "
+            f"{model.n_features_in_}: embed them with the same encoder."
+        )
+    rows = features.rows(normalise=model.normalise)
+    classes: NDArray[Any] = model.classes_
+    chosen = None if labels is None else class_codes(labels, classes)
+    best, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    sureness, second_sureness = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.float32)
+    with Progress(verbose, "assigning") as progress:
+        progress.expect(len(rows))
+        for start in range(0, len(rows), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            probabilities = model.predict_proba(rows[block])  # (n, K)
+            each = np.arange(len(probabilities))
+            best[block] = probabilities.argmax(axis=1) if chosen is None else chosen[block]
+            sureness[block] = probabilities[each, best[block]]
+            probabilities[each, best[block]] = -1.0
+            second[block] = probabilities.argmax(axis=1)
+            second_sureness[block] = probabilities[each, second[block]]
+            progress.advance(len(each))
+    return Assignments(
+        ids=features.ids, labels=classes[best], known=best < len(model.known_classes_), sureness=sureness,
+        second=classes[second], second_sureness=second_sureness, given=None if labels is None else features.labels,
+        texts=features.texts, paths=features.paths,
+    )  # fmt: skip
+
+
+def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label in `classes`, which need not be sorted.
+
+    >>> class_codes(np.array(["b", "new-1"]), np.array(["b", "c", "new-1"])).tolist()
+    [0, 2]
+    """
+    order = np.argsort(classes)
+    codes: NDArray[np.int64] = order[np.searchsorted(classes, labels, sorter=order)]
+    return codes
+
+
+def check_export(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    """The path of an export that may be written."""
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give .csv or .parquet.")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
+    return target
+
+
+def _with_none(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    out = values.astype(object)
+    out[missing] = None
+    return out
+
+
+def _cells(values: Any) -> Iterator[Any]:
+    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+        return (f"{value:.6g}" for value in values.tolist())
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(values, np.ndarray) and values.dtype == bool:
+        return ("true" if value else "false" for value in listed)
+    return ("" if value is None else value for value in listed)
+
+
+def _arrow_array(pa: Any, values: Any) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
+        return pa.array(values)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    present = next((value for value in listed if value is not None), "")
+    return pa.array(listed, pa.string()) if isinstance(present, str) else pa.array(listed)

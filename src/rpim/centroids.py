@@ -1,0 +1,195 @@
+"""k-means and semi-supervised k-means, the start of the prototypes.
+
+Labelled rows are pinned to the centroid of their class; the other centroids are seeded by k-means++ among the
+unlabelled rows, away from the labelled centroids. Distances come from one matrix product a pass, block by block: no
+N x K x D intermediate, and never more than a block x K matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances a block: it stays in the last-level cache
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Centroids, the assignment of each row, and the sum of squared distances."""
+
+    centroids: Tensor  # (K, D)
+    labels: Tensor  # (N,)
+    inertia: float
+    n_iter: int
+
+
+def kmeans(
+    x: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int = 10,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> Clustering:
+    """Plain k-means: the best of ``n_init`` restarts by inertia."""
+    nobody = torch.empty(0, dtype=torch.long, device=x.device)
+    return semi_supervised_kmeans(
+        x, nobody, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator
+    )
+
+
+def semi_supervised_kmeans(
+    x: Tensor,
+    labels: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int = 10,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+    on_restart: Callable[[int], None] | None = None,
+) -> Clustering:
+    """k-means whose labelled rows stay in the cluster of their class: the best of ``n_init`` restarts.
+
+    Parameters
+    ----------
+    x : (N, D)
+        The rows, the labelled ones first.
+    labels : (n_labelled,)
+        Codes 0 .. n_known - 1 of the first rows; cluster k < n_known is class k.
+    n_clusters : int
+        K, at least the number of known classes.
+    tol : float
+        A restart ends when the centroids' squared shift falls below ``tol`` times the mean variance of a feature.
+    """
+    runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator,
+                    on_restart=on_restart)
+    return min(runs, key=lambda run: run.inertia)
+
+
+def restarts(
+    x: Tensor,
+    labels: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+    on_restart: Callable[[int], None] | None = None,
+) -> list[Clustering]:
+    """Every restart of ``semi_supervised_kmeans``, in the order they were run."""
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    squared_norms = (x * x).sum(dim=1)  # (N,)
+    n_known = int(labels.max()) + 1 if len(labels) else 0
+    known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
+    variance = float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()) / x.shape[1]
+    runs = []
+    for restart in range(n_init):
+        centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
+        runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance * x.shape[1]))
+        if on_restart is not None:
+            on_restart(restart)
+    return runs
+
+
+def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest centroid of each row, and |c|^2 - 2<x, c> for it (the squared distance less |x|^2). (N,), (N,)"""
+    half_norms = (centroids * centroids).sum(dim=1)
+    block = max(1, _BLOCK_ELEMENTS // len(centroids))
+    labels = torch.empty(len(x), dtype=torch.long, device=x.device)
+    scores = torch.empty(len(x), dtype=x.dtype, device=x.device)
+    for start in range(0, len(x), block):
+        rows = slice(start, start + block)
+        torch.min(torch.addmm(half_norms, x[rows], centroids.T, alpha=-2.0), dim=1, out=(scores[rows], labels[rows]))
+    return labels, scores
+
+
+def plus_plus(
+    x: Tensor, squared_norms: Tensor, known: Tensor, n_clusters: int, generator: torch.Generator
+) -> Tensor:
+    """k-means++: each new centroid is a row drawn with probability proportional to its squared distance so far.
+
+    The distances start from the ``known`` centroids, so new ones keep away from them. A few candidates are drawn
+    for each and the one that lowers the sum of distances most is kept, as scikit-learn does.
+    """
+    n_new = n_clusters - len(known)
+    n_candidates = 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
+    centroids = x.new_empty(n_clusters, x.shape[1])
+    centroids[: len(known)] = known
+    if n_new == 0 or len(x) == 0:
+        return centroids[: len(known)] if n_new == 0 else _repeat_rows(centroids, known, n_new, generator)
+    if len(known):
+        distance = (nearest_centroid(x, known)[1] + squared_norms).clamp_min_(0.0)
+    else:
+        first = int(torch.randint(len(x), (1,), generator=generator))
+        centroids[0] = x[first]
+        distance = (squared_norms + squared_norms[first] - 2.0 * (x @ x[first])).clamp_min_(0.0)
+    for k in range(max(len(known), 1), n_clusters):
+        # Draw by the cumulative sum: torch.multinomial is limited to 2^24 rows.
+        cumulative = distance.double().cumsum(dim=0)
+        total = cumulative[-1]
+        draws = torch.rand(n_candidates, dtype=torch.float64, generator=generator).to(x.device) * total
+        picks = torch.searchsorted(cumulative, draws).clamp_max_(len(x) - 1)
+        if float(total) <= 0.0:  # every row coincides with a centroid
+            picks = torch.randint(len(x), (n_candidates,), generator=generator).to(x.device)
+        candidates = x[picks]  # (c, D)
+        away = torch.addmm(squared_norms[picks], x, candidates.T, alpha=-2.0).add_(squared_norms[:, None])
+        away = torch.minimum(away.clamp_min_(0.0), distance[:, None])  # (n, c)
+        best = int(away.sum(dim=0).argmin())
+        centroids[k] = candidates[best]
+        distance = away[:, best].contiguous()
+    return centroids
+
+
+def _repeat_rows(centroids: Tensor, known: Tensor, n_new: int, generator: torch.Generator) -> Tensor:
+    """New centroids beside known ones when there is no unlabelled row to draw from."""
+    picks = torch.randint(len(known), (n_new,), generator=generator)
+    centroids[len(known) :] = known[picks.to(known.device)]
+    return centroids
+
+
+def class_means(x: Tensor, labels: Tensor, fallback: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """The mean of the rows of each class; where it has none, its row of ``fallback``. (K, D)"""
+    sizes = torch.bincount(labels, minlength=len(fallback)) if sizes is None else sizes
+    sums = torch.zeros_like(fallback).index_add_(0, labels, x)
+    return torch.where(sizes[:, None] > 0, sums / sizes.clamp_min(1)[:, None], fallback)
+
+
+def _lloyd(
+    x: Tensor, squared_norms: Tensor, pinned: Tensor, centroids: Tensor, max_iter: int, tol: float
+) -> Clustering:
+    n_pinned = len(pinned)
+    labels = torch.empty(len(x), dtype=torch.long, device=x.device)
+    labels[:n_pinned] = pinned
+    free = x[n_pinned:]
+    n_iter = 0
+    for n_iter in range(1, max_iter + 1):
+        labels[n_pinned:], scores = nearest_centroid(free, centroids)
+        sizes = torch.bincount(labels, minlength=len(centroids))
+        new = class_means(x, labels, centroids, sizes)
+        _repair_empty(new, sizes, free, scores + squared_norms[n_pinned:], labels[n_pinned:])
+        shift = float(((new - centroids) ** 2).sum())
+        centroids = new
+        if shift <= tol:
+            break
+    labels[n_pinned:], scores = nearest_centroid(free, centroids)
+    inertia = float((scores + squared_norms[n_pinned:]).clamp_min(0.0).double().sum())
+    if n_pinned:
+        inertia += float(((x[:n_pinned] - centroids[pinned]) ** 2).sum(dtype=torch.float64))
+    return Clustering(centroids, labels, inertia, n_iter)
+
+
+def _repair_empty(centroids: Tensor, sizes: Tensor, free: Tensor, distance: Tensor, labels: Tensor) -> None:
+    """Move each empty cluster onto one of the rows that lie farthest from their centroid."""
+    empty = torch.nonzero(sizes == 0).flatten()
+    if len(empty) == 0 or len(free) == 0:
+        return
+    # Only rows of clusters that keep another row: a repair must not empty a cluster itself.
+    spare = torch.where(sizes[labels] > 1, distance, distance.new_full((), -1.0))
+    farthest = torch.topk(spare, min(len(empty), len(free))).indices
+    centroids[empty[: len(farthest)]] = free[farthest]

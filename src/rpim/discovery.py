@@ -1,0 +1,292 @@
+"""Discovery: the result of a fit, and the run folder it is saved in.
+
+    run.json             what was done: parameters, classes, searches, versions, data; format version 1
+    model.safetensors    the prototypes, the transformation, the principal directions
+    assignments.parquet  for each row its class, the given label, how sure, and the runner-up
+    history.json         the terms of the objective at every step
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rpim._version import __version__
+from rpim.assignments import Assignments, assign, class_codes
+from rpim.errors import InputError
+from rpim.features import FeatureSet
+from rpim.methods.base import DiscoveryEstimator
+from rpim.run_folder import (
+    ASSIGNMENTS_FILE,
+    FORMAT,
+    HISTORY_FILE,
+    MODEL_FILE,
+    RUN_FILE,
+    new_folder,
+    read_run_file,
+    reading,
+    write_json,
+)
+from rpim.saved_model import describe, plain, restore
+
+SURE = 0.9
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """One class of a discovery at a glance.
+
+    Attributes
+    ----------
+    name : str, int or float
+        The class, in the user's own type.
+    known : bool
+        Whether it had labels.
+    rows : int
+        How many rows it has in all.
+    labelled : int
+        How many of them came with the label.
+    mean_sureness : float
+        The mean probability of the class over its rows; NaN where it has none.
+    sure_share : float
+        The share of its rows with a probability above 0.9; NaN where it has none.
+    """
+
+    name: Any
+    known: bool
+    rows: int
+    labelled: int
+    mean_sureness: float
+    sure_share: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discovery:
+    """The class of every row, the model that gave it, and where it all came from.
+
+    Build one with `from_fit`, or read one with `load`.
+
+    Parameters
+    ----------
+    assignments : Assignments
+        One entry per row.
+    model : estimator
+        The fitted method.
+    provenance : dict
+        JSON-able: when and how long, the command, seed, versions, and the data's path, fingerprint and shape.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from rpim import RPIM, FeatureSet
+    >>> X, y = make_blobs(90, n_features=4, centers=3, random_state=0)
+    >>> features = FeatureSet.from_arrays(X, labels=[c if c < 2 and i % 2 else -1 for i, c in enumerate(y)])
+    >>> model = RPIM(n_classes=3, trade_off=0.1, weight_decay=0.01, beta=0.2, random_state=0)
+    >>> discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
+    >>> [row.name for row in discovery.classes_table() if not row.known]
+    [2]
+    """
+
+    assignments: Assignments
+    model: DiscoveryEstimator
+    provenance: dict[str, Any]
+
+    @classmethod
+    def from_fit(
+        cls,
+        model: DiscoveryEstimator,
+        features: FeatureSet,
+        *,
+        source: str | os.PathLike[str] | None = None,
+        duration: float | None = None,
+        command: list[str] | None = None,
+        verbose: bool = False,
+    ) -> Discovery:
+        """The result of a model that was fitted to the rows of `features`.
+
+        Parameters
+        ----------
+        model : fitted estimator
+        features : FeatureSet
+            The rows of the fit, in the same order.
+        source : path, optional
+            Where the features were read from.
+        duration : float, optional
+            Seconds that the fit took.
+        command : list of str, optional
+            The command line, where there was one.
+        verbose : bool
+            Show progress on a terminal.
+        """
+        if len(model.labels_) != len(features):
+            raise InputError(
+                f"The model was fitted to {len(model.labels_)} rows but the features have {len(features)}: "
+                "give the same ones."
+            )
+        assignments = assign(model, features, model.labels_, verbose=verbose)
+        return cls(assignments, model, _provenance(model, features, source, duration, command))
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The id of every row."""
+        return self.assignments.ids
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The class of every row, in the user's own type."""
+        return self.assignments.labels
+
+    @property
+    def given(self) -> NDArray[Any] | None:
+        """The labels that were given; -1, NaN or "" where there was none."""
+        return self.assignments.given
+
+    @property
+    def sureness(self) -> NDArray[np.float32]:
+        """The model's probability of the class of every row, labelled or not."""
+        return self.assignments.sureness
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """True where a row's class is one that had labels."""
+        return self.assignments.known
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """All classes, the known ones first."""
+        classes: NDArray[Any] = self.model.classes_
+        return classes
+
+    def __len__(self) -> int:
+        return len(self.assignments)
+
+    def __repr__(self) -> str:
+        n_known = len(self.model.known_classes_)
+        return f"Discovery({len(self)} rows, {n_known} known classes, {len(self.classes) - n_known} new)"
+
+    def classes_table(self) -> list[ClassSummary]:
+        """What there is to know of each class, in the order of `classes`."""
+        codes, n = class_codes(self.labels, self.classes), len(self.classes)
+        rows = np.bincount(codes, minlength=n)
+        labelled = np.bincount(codes[self.assignments.labelled], minlength=n)
+        sureness = np.bincount(codes, weights=self.sureness, minlength=n)
+        sure = np.bincount(codes, weights=self.sureness > SURE, minlength=n)
+        n_known = len(self.model.known_classes_)
+        return [
+            ClassSummary(
+                name=name,
+                known=k < n_known,
+                rows=int(rows[k]),
+                labelled=int(labelled[k]),
+                mean_sureness=float(sureness[k] / rows[k]) if rows[k] else math.nan,
+                sure_share=float(sure[k] / rows[k]) if rows[k] else math.nan,
+            )
+            for k, name in enumerate(self.classes.tolist())
+        ]
+
+    def assign(self, new: FeatureSet | ArrayLike, *, verbose: bool = False) -> Assignments:
+        """The class of each new row, with how sure the model is of it and the runner-up."""
+        features = new if isinstance(new, FeatureSet) else FeatureSet.from_arrays(new)
+        return assign(self.model, features, verbose=verbose)
+
+    def predict(self, X: FeatureSet | ArrayLike) -> NDArray[Any]:
+        """The class of each new row."""
+        return self.assign(X).labels
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the assignments to a .csv or .parquet file, whole or not at all."""
+        self.assignments.write(path, overwrite=overwrite)
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the run folder, whole or not at all.
+
+        Parameters
+        ----------
+        folder : path
+        overwrite : bool
+            Replace a run folder of that name, once the new one is complete.
+
+        Raises
+        ------
+        InputError
+            If the folder exists (and is no run folder, or `overwrite` is not said), or cannot be written.
+        """
+        from safetensors.torch import save
+
+        facts, tensors = describe(self.model)
+        history = [{name: plain(value) for name, value in step.items()} for step in self.model.history_]
+        with new_folder(folder, overwrite) as place:
+            # The bytes go through Python's own files, so that a full disk is an OSError with its number.
+            (place / MODEL_FILE).write_bytes(save(tensors))
+            with open(place / ASSIGNMENTS_FILE, "wb") as file:
+                self.assignments.write_parquet(file)
+            write_json(place / HISTORY_FILE, history, indent=None)
+            write_json(
+                place / RUN_FILE, {"format": FORMAT, "rows": len(self), **facts, "provenance": self.provenance}
+            )
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Discovery:
+        """Read a run folder; its model predicts the same bits as the one that was saved.
+
+        Raises
+        ------
+        InputError
+            If it is no run folder, a newer one, or damaged.
+        """
+        from safetensors.torch import load
+
+        place = Path(folder)
+        facts = read_run_file(place)
+        with reading(place / MODEL_FILE):
+            tensors = load((place / MODEL_FILE).read_bytes())
+        with reading(place / RUN_FILE):
+            model = restore(facts, tensors)
+            label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
+        with reading(place / ASSIGNMENTS_FILE):
+            assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
+            if len(assignments) != n_rows or not np.isin(assignments.labels, model.classes_).all():
+                raise ValueError("it does not belong to the rest of the run folder")
+        with reading(place / HISTORY_FILE):
+            steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
+            model.history_ = [{k: math.nan if v is None else v for k, v in step.items()} for step in steps]
+        model.labels_ = assignments.labels
+        return cls(assignments, model, provenance)
+
+
+def _provenance(
+    model: DiscoveryEstimator,
+    features: FeatureSet,
+    source: str | os.PathLike[str] | None,
+    duration: float | None,
+    command: list[str] | None,
+) -> dict[str, Any]:
+    return {
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "duration_seconds": None if duration is None else round(duration, 3),
+        "command": command,
+        "seed": plain(model.random_state),
+        "versions": {
+            "rpim": __version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
+        },
+        "data": {
+            "path": None if source is None else os.fspath(source),
+            "fingerprint": features.fingerprint(),
+            "rows": len(features),
+            "features": features.n_features,
+            "labelled": features.n_labelled,
+            "metadata": features.metadata,
+        },
+    }

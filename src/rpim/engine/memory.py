@@ -1,0 +1,48 @@
+"""All rows in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_BLOCK_BYTES = 4 << 20  # of logits: a block's passes then run in the cache, not in main memory
+
+
+class Block(NamedTuple):
+    """Some consecutive rows; the labelled ones among them come first."""
+
+    x: Tensor  # (n, D)
+    labels: Tensor  # (n_labelled,) of the first rows
+    rows: slice  # where they stand among this engine's rows
+
+
+class InMemory:
+    """Rows held as one N x D tensor, the labelled ones first.
+
+    ``blocks`` gives them in turn and ``add_up`` totals what was computed on them: here nothing needs adding, since
+    there is only one place. An engine that reads from disk or spans workers offers the same two.
+    """
+
+    def __init__(self, x: Tensor, labels: Tensor, n_classes: int) -> None:
+        self.x = x
+        self.labels = labels
+        self.n_rows, self.n_features = x.shape
+        self.n_labelled = len(labels)
+        self.n_unlabelled = self.n_rows - self.n_labelled
+        self.n_classes = n_classes
+        block = max(256, _BLOCK_BYTES // (n_classes * x.element_size()))
+        self._slices = [slice(i, min(i + block, self.n_rows)) for i in range(0, self.n_rows, block)]
+        self.z = x.new_empty(self.n_rows, n_classes)
+        self.log_z = x.new_empty(self.n_rows, n_classes)
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, block by block, always in the same order."""
+        for rows in self._slices:
+            yield Block(self.x[rows], self.labels[rows.start : rows.stop], rows)
+
+    def add_up(self, total: Tensor) -> Tensor:
+        """The sum over all places where there are rows."""
+        return total

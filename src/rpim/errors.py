@@ -1,0 +1,9 @@
+"""The errors a user can do something about."""
+
+
+class InputError(ValueError):
+    """What was given cannot be used.
+
+    The message is one sentence for the user: what was given, what is wrong with it, and what to do. The command
+    line prints it without a traceback and exits with 2.
+    """

@@ -1,0 +1,141 @@
+"""A discovery against the truth, where somebody has it: on the rows that had no label, and for display only."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rpim.discovery import Discovery
+from rpim.errors import InputError
+from rpim.feature_files import NAMES, _by_id, _find, _reading, read_labels
+from rpim.features import FeatureSet
+from rpim.labels import unlabelled_rows
+from rpim.metrics import (
+    GCDAccuracy,
+    adjusted_rand_index,
+    gcd_accuracy,
+    gcd_accuracy_v1,
+    normalised_mutual_information,
+    orca_accuracy,
+)
+
+METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
+    "v2": gcd_accuracy, "v1": gcd_accuracy_v1, "orca": orca_accuracy,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy on the unlabelled rows with a known truth; a share without rows is NaN."""
+
+    metric: str
+    rows: int
+    all: float
+    known: float
+    unknown: float
+    nmi: float
+    ari: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON: None where a number is NaN."""
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
+
+    def __str__(self) -> str:
+        return str(GCDAccuracy(self.all, self.known, self.unknown))
+
+
+def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Evaluation:
+    """Compare the unlabelled rows with the truth.
+
+    Parameters
+    ----------
+    discovery : Discovery
+    truth : array-like with one value per row
+        Rows whose truth is -1, None, NaN or "" are left out.
+    metric : {"v2", "v1", "orca"}
+        Which reading of GCD accuracy.
+    """
+    values = np.asarray(truth)
+    if values.ndim != 1 or len(values) != len(discovery):
+        raise InputError(f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one per row.")
+    known = discovery.model.known_classes_
+    if (values.dtype.kind in "UO") != (known.dtype.kind == "U"):
+        kinds = ("text", "numbers") if values.dtype.kind in "UO" else ("numbers", "text")
+        raise InputError(f"The truth holds {kinds[0]} but the labels of the run are {kinds[1]}: give the same names.")
+    rows = ~discovery.assignments.labelled & ~unlabelled_rows(values)
+    if not rows.any():
+        raise InputError("No unlabelled row has a truth, so there is nothing to evaluate: give the truth of some.")
+    true, predicted = values[rows], discovery.labels[rows]
+    accuracy = METRICS[metric](true, predicted, known)
+    return Evaluation(
+        metric=metric,
+        rows=int(rows.sum()),
+        **accuracy.as_dict(),
+        nmi=normalised_mutual_information(true, predicted),
+        ari=adjusted_rand_index(true, predicted),
+    )
+
+
+def read_truth(path: str | os.PathLike[str], ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:
+    """The truth of the rows with these ids, in their order.
+
+    Parameters
+    ----------
+    path : path
+        Any labels file (.npy, .csv, .txt, .json, .parquet), an .npz with ``truth``, or PIM's folder. Where it has ids
+        they are matched with `ids`; otherwise it has one value per row.
+    ids : array of the run's ids
+    column : str, optional
+        The column (or .npz key), where it is not called truth, targets, label, labels or y.
+    """
+    file = Path(path)
+    if file.is_dir():
+        values: Any = FeatureSet.read(file).truth
+    elif file.suffix.lower() == ".npz":
+        values = _truth_in_npz(file, ids, column)
+    else:
+        values = read_labels(file, ids, column or _truth_column(file))
+    # The same checks and types as for any labels, with a column of ones in the place of features.
+    try:
+        checked = FeatureSet.from_arrays(np.ones((len(ids), 1), dtype=np.float32), truth=values).truth
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).replace('but X has', 'but the run has')}") from error
+    assert checked is not None
+    return checked
+
+
+def _truth_in_npz(path: Path, ids: NDArray[Any], column: str | None) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path} is not there or not a file: check the name.")
+    with _reading(path), np.load(path, allow_pickle=False) as archive:
+        name = _find(path, archive.files, "truth", column)
+        if name is None:
+            raise InputError(f"{path} has no array called truth among {', '.join(archive.files)}: name one.")
+        id_name = _find(path, archive.files, "ids")
+        return archive[name] if id_name is None else _by_id(path, ids, archive[id_name].tolist(), archive[name])
+
+
+def _truth_column(path: Path) -> str | None:
+    """The column called truth or targets in a file that has columns."""
+    names: Sequence[str] = []
+    if path.is_file() and path.suffix.lower() in (".csv", ".parquet"):
+        with _reading(path):
+            if path.suffix.lower() == ".csv":
+                with open(path, newline="", encoding="utf-8-sig") as file:
+                    names = next(csv.reader(file), [])
+            else:
+                import pyarrow.parquet as pq
+
+                names = pq.read_schema(path).names
+    return next((name for name in names if name.strip().lower() in NAMES["truth"]), None)

@@ -1,0 +1,101 @@
+"""Labels in the user's own type: which rows have one, and what a discovered class is called."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rpim.errors import InputError
+
+UNLABELLED = -1
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, pandas' NA, the empty string or -1."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, str):
+        return value == ""
+    if isinstance(value, numbers.Real):
+        return bool(value == UNLABELLED or value != value)
+    return False
+
+
+def unlabelled_rows(y: ArrayLike) -> BoolArray:
+    """True where a row has no label: -1, None, NaN or the empty string.
+
+    >>> unlabelled_rows(["cat", "", None, "dog"]).tolist()
+    [False, True, True, False]
+    >>> unlabelled_rows([3, -1, 0]).tolist()
+    [False, True, False]
+    """
+    values = np.asarray(y)
+    if values.dtype.kind in "iu":
+        return np.asarray(values == UNLABELLED)
+    if values.dtype.kind == "f":
+        return np.asarray((values == UNLABELLED) | np.isnan(values))
+    if values.dtype.kind == "U":
+        # A list such as ["cat", None] has become text; look at the original for what was None.
+        if isinstance(y, np.ndarray):
+            return np.asarray(values == "")
+        values = np.asarray(y, dtype=object)
+    return np.fromiter((_is_missing(v) for v in values.ravel()), dtype=bool, count=values.size)
+
+
+def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
+    """Split labels into codes (-1 where there is none) and the sorted known classes.
+
+    >>> codes, known = encode_labels(["dog", "", "cat", "dog"])
+    >>> codes.tolist(), known.tolist()
+    ([1, -1, 0, 1], ['cat', 'dog'])
+    """
+    if not isinstance(y, np.ndarray) and np.asarray(y).dtype.kind == "U":
+        y = np.asarray(y, dtype=object)
+    values = np.asarray(y)
+    missing = unlabelled_rows(values)
+    present = values[~missing]
+    if present.dtype.kind == "O":
+        kinds = {str if isinstance(v, str) else numbers.Real if isinstance(v, numbers.Real) else type(v) for v in present}
+        if len(kinds) > 1:
+            raise InputError(
+                "The labels mix text and numbers; give every labelled row a label of one type "
+                "(unlabelled rows may be -1, None, NaN or an empty string)."
+            )
+        if present.size:
+            present = np.asarray(present.tolist())
+    codes = np.full(len(values), UNLABELLED, dtype=np.int64)
+    known, inverse = np.unique(present, return_inverse=True)
+    codes[~missing] = inverse
+    return codes, known
+
+
+def name_new_classes(known: NDArray[Any], n_new: int, taken: Iterable[Any] = ()) -> NDArray[Any]:
+    """The known classes followed by names for the discovered ones, in the type of the known ones.
+
+    >>> name_new_classes(np.array(["cat", "new-1"]), 2).tolist()
+    ['cat', 'new-1', 'new-2', 'new-3']
+    >>> name_new_classes(np.array([0, 4]), 2).tolist()
+    [0, 4, 5, 6]
+    """
+    if known.dtype.kind in "iuf":
+        numeric: Sequence[Any] = [*known.tolist(), *taken]
+        first = int(np.floor(max(numeric, default=UNLABELLED))) + 1
+        names: list[Any] = list(range(max(first, 0), max(first, 0) + n_new))
+    else:
+        used = {str(name) for name in known} | {str(name) for name in taken}
+        names = []
+        number = 0
+        while len(names) < n_new:
+            number += 1
+            if f"new-{number}" not in used:
+                names.append(f"new-{number}")
+    if not names:
+        return known
+    return np.concatenate([known, np.asarray(names, dtype=known.dtype if known.dtype.kind in "iuf" else None)])

@@ -1,0 +1,201 @@
+"""The contract that every discovery method keeps: a scikit-learn classifier that may find classes of its own."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from rpim.errors import InputError
+from rpim.head import Head
+from rpim.labels import IntArray, encode_labels, name_new_classes
+from rpim.progress import Progress
+from rpim.search.n_classes import N_EVALUATIONS, max_acc
+
+FloatArray = NDArray[np.float32]
+
+_PREDICT_BLOCK = 8192
+
+
+@dataclass
+class Problem:
+    """What a method gets to see: rows, the labels of some, and how many classes to find."""
+
+    x: Tensor  # (N, D), normalised and projected, the labelled rows first
+    labels: Tensor  # (n_labelled,) codes 0 .. n_known - 1
+    n_known: int
+    n_classes: int
+    generator: torch.Generator
+    progress: Progress
+
+    @property
+    def n_new(self) -> int:
+        """How many classes are to be discovered."""
+        return self.n_classes - self.n_known
+
+
+class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Shared by all methods; a subclass offers ``_discover``, from a `Problem` to a trained `Head`."""
+
+    n_classes: int | None
+    normalise: bool
+    n_components: Any
+    device: str | None
+    random_state: Any
+    verbose: bool
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> DiscoveryEstimator:
+        """Find the class of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Embeddings.
+        y : array-like of shape (n_rows,)
+            The labels of the rows that have one; -1, None, NaN or "" for the others.
+        """
+        self._validate_params()
+        rows, codes, known = self._validate(X, y)
+        random = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+        order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
+        device = _device(self.device)
+        with Progress(self.verbose, "preparing") as progress:
+            x = self._fit_projection(torch.from_numpy(_unit_rows(rows) if self.normalise else rows), device)[order]
+            labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
+            n_classes = self._count_classes(x, labels, len(known), generator, progress)
+            problem = Problem(x, labels, len(known), n_classes, generator, progress)
+            self.head_ = self._discover(problem)
+        self.known_classes_ = known
+        self.classes_ = name_new_classes(known, n_classes - len(known))
+        self.new_classes_ = self.classes_[len(known) :]
+        self.n_classes_ = n_classes
+        assigned = np.empty(len(codes), dtype=np.int64)
+        assigned[order] = self._probabilities(x).argmax(dim=1).cpu().numpy()
+        self.labels_ = self.classes_[np.where(codes >= 0, codes, assigned)]
+        return self
+
+    @abstractmethod
+    def _discover(self, problem: Problem) -> Head:
+        """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
+
+    def _n_components(self) -> int | None:
+        """How many principal directions of the rows to keep; None keeps all."""
+        n_components: int | None = self.n_components
+        return n_components
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class of each row, known or discovered, for rows seen or unseen."""
+        probabilities = self.predict_proba(X)
+        classes: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return classes
+
+    def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """``fit(X, y).labels_``: the class of every row; labelled rows keep their label."""
+        labels: NDArray[Any] = self.fit(X, y).labels_
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """The probability of each class (columns as in ``classes_``) for each row."""
+        parts = [self._probabilities(x) for x in self._blocks(X)]
+        return torch.cat(parts).cpu().numpy()
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """The refined embedding h(x) of each row, in the directions that the training kept."""
+        return torch.cat([self.head_.transform(x) for x in self._blocks(X)]).cpu().numpy()
+
+    def _probabilities(self, x: Tensor) -> Tensor:
+        return torch.cat([self.head_.probabilities(part) for part in x.split(_PREDICT_BLOCK)])
+
+    def _blocks(self, X: ArrayLike) -> list[Tensor]:
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
+        device = self.head_.prototypes.device
+        blocks = []
+        for start in range(0, len(rows), _PREDICT_BLOCK):
+            part = np.asarray(rows[start : start + _PREDICT_BLOCK], dtype=np.float32)
+            blocks.append(self._project(torch.from_numpy(_unit_rows(part) if self.normalise else part).to(device)))
+        return blocks
+
+    def _validate(self, X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray, NDArray[Any]]:
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; "
+                "give a label for each row, with -1, None, NaN or '' for the unlabelled ones."
+            )
+        rows = validate_data(self, X, dtype=[np.float32, np.float64], order="C", ensure_min_samples=2)
+        values = column_or_1d(y if hasattr(y, "dtype") else np.asarray(y, dtype=object), warn=True)
+        check_consistent_length(rows, values)
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            raise InputError("The labels hold infinity; use integers or text, and -1 or NaN for unlabelled rows.")
+        if values.dtype.kind == "f" and (values[~np.isnan(values)] % 1 != 0).any():
+            raise InputError("Unknown label type: continuous values; use integers or text as labels.")
+        codes, known = encode_labels(values)
+        if len(known) == 0:
+            raise InputError("No row has a label; label some rows of at least two classes.")
+        if len(known) == 1:
+            raise InputError(
+                f"The labelled rows hold only one class, {known[0]!r}; label some rows of at least two classes."
+            )
+        if self.n_classes is not None and self.n_classes < len(known):
+            raise InputError(
+                f"n_classes={self.n_classes} is smaller than the number of known classes ({len(known)}); "
+                f"give at least {len(known)}, or None to have it estimated."
+            )
+        if self.n_classes is not None and self.n_classes > len(rows):
+            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({len(rows)}).")
+        if (codes >= 0).all():
+            warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=3)
+        return np.asarray(rows, dtype=np.float32), codes, known
+
+    def _count_classes(
+        self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
+    ) -> int:
+        if self.n_classes is not None:
+            return self.n_classes
+        progress.stage("counting the classes")
+        progress.expect(N_EVALUATIONS)
+        estimate, self.n_classes_curve_ = max_acc(x, labels, generator=generator, on_trial=lambda: progress.advance(1))
+        return estimate
+
+    def _fit_projection(self, x: Tensor, device: torch.device) -> Tensor:
+        """Choose the principal directions (not centred: angles stay) and project the rows onto them."""
+        x = x.to(device)
+        self.components_: Tensor | None = None
+        kept = self._n_components()
+        if kept is not None and kept < x.shape[1]:
+            _, directions = torch.linalg.eigh((x.T @ x).double())
+            self.components_ = directions[:, -kept:].flip(1).to(x.dtype).contiguous()
+        return self._project(x)
+
+    def _project(self, x: Tensor) -> Tensor:
+        if self.components_ is None:
+            return x
+        x = x @ self.components_
+        return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalise else x
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def _unit_rows(rows: FloatArray) -> FloatArray:
+    """Rows of length one; a row of zeros stays as it is."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1.0).astype(rows.dtype)

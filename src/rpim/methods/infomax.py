@@ -1,0 +1,222 @@
+"""What PIM and RPIM share: search the settings, find a start, train the head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor
+
+from rpim.engine import InMemory
+from rpim.head import Head
+from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.optimise import Objective, Schedule, optimise
+from rpim.search.held_out import Division, best_setting, can_divide, divide
+from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
+from rpim.starts import Start, consensus_start, single_start
+from rpim.transforms import TRANSFORMS
+
+AUTO = "auto"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {
+        "search": "held-out", "n_starts": 8, "n_init": 1, "n_components": 256, "learning_rate": 5e-3, "max_iter": 150,
+    },
+    "paper": {
+        "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "learning_rate": 1e-3, "max_iter": 1000,
+        "beta": 0.05,
+    },
+}
+"""What a parameter left at "auto" becomes; one that is not listed is searched."""
+
+GRID = {
+    "trade_off": (0.1, 0.02, 0.05, 0.2, 0.4, 0.7, 1.0),
+    "beta": (0.2, 0.05, 0.4, 0.6),
+    "weight_decay": (0.01, 0.001, 0.003, 0.03),
+}
+"""The held-out search: one parameter after the other, the first value being where it starts."""
+
+N_DIVISIONS = 3
+_SEARCH_STEPS = 80
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The three numbers that are searched."""
+
+    trade_off: float
+    beta: float
+    weight_decay: float
+
+
+class InfoMaxEstimator(DiscoveryEstimator):
+    """Full-batch InfoMax with a linear head. PIM and RPIM differ in their parameters alone."""
+
+    settings: str
+    h: str
+    rank: int | None
+    pseudo_labels: bool
+    mixed_labels: bool
+    supervision: Any
+    trade_off: Any
+    beta: Any
+    weight_decay: Any
+    eta: float
+    threshold: float
+    temperature: float
+    sinkhorn_epsilon: float
+    sinkhorn_iterations: int
+    search: str
+    n_starts: Any
+    n_init: Any
+    learning_rate: Any
+    max_iter: Any
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        "settings": [StrOptions(set(SETTINGS))],
+        "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [StrOptions({AUTO}), Interval(Real, 0, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "search": [StrOptions({AUTO, "held-out", "paper"})],
+        "n_starts": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
+        "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "normalise": ["boolean"],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def _resolved(self, name: str) -> Any:
+        """The parameter, or what the settings make of "auto" (which stays "auto" where it is searched)."""
+        value = getattr(self, name)
+        return SETTINGS[self.settings].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
+
+    def _n_components(self) -> int | None:
+        n_components: int | None = self._resolved("n_components")
+        return n_components
+
+    def _objective(self, setting: Setting) -> Objective:
+        return Objective(
+            trade_off=setting.trade_off, eta=self.eta, beta=setting.beta, threshold=self.threshold,
+            pseudo_labels=self.pseudo_labels, mixed_labels=self.mixed_labels, supervision=self.supervision,
+            sinkhorn_epsilon=self.sinkhorn_epsilon, sinkhorn_iterations=self.sinkhorn_iterations,
+        )
+
+    def _schedule(self, setting: Setting) -> Schedule:
+        return Schedule(self._resolved("learning_rate"), setting.weight_decay, self._resolved("max_iter"))
+
+    def _new_head(self, prototypes: Tensor, generator: torch.Generator) -> Head:
+        transform = TRANSFORMS[self.h].initial(
+            prototypes.shape[1], rank=self.rank, generator=generator, dtype=prototypes.dtype, device=prototypes.device
+        )
+        return Head(prototypes.clone(), transform, self.temperature)
+
+    def _discover(self, problem: Problem) -> Head:
+        problem.progress.stage("searching the settings")
+        setting = self._search(problem)
+        objective, schedule = self._objective(setting), self._schedule(setting)
+        problem.progress.stage("finding a start")
+        start = self._start(problem, objective)
+        problem.progress.stage("training")
+        work = _step_cost(problem.x, problem.n_classes, self.h)
+        problem.progress.expect(work * schedule.max_iter)
+        engine = InMemory(problem.x, problem.labels, problem.n_classes)
+        head = self._new_head(start.prototypes, problem.generator)
+        self.history_ = optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(work))
+        self.n_iter_ = len(self.history_)
+        self.agreement_ = start.agreement
+        self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
+        return head
+
+    def _start(self, problem: Problem, objective: Objective) -> Start:
+        n_starts = self._resolved("n_starts")
+        if n_starts == 1 or problem.n_new == 0:
+            return single_start(problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
+                                generator=problem.generator)
+        return consensus_start(
+            problem.x, problem.labels, problem.n_classes, problem.n_known, n_starts=n_starts, objective=objective,
+            temperature=self.temperature, generator=problem.generator,
+        )
+
+    def _search(self, problem: Problem) -> Setting:
+        """Choose what was left at "auto" among trade_off, beta and weight_decay, by the labelled rows alone."""
+        given = {name: self._resolved(name) for name in GRID}
+        if not self.mixed_labels:
+            given["beta"] = 0.0
+        setting = Setting(**{name: GRID[name][0] if value == AUTO else value for name, value in given.items()})
+        wanted = [name for name, value in given.items() if value == AUTO]
+        self.search_: dict[str, dict[float, float]] = {}
+        if not wanted:
+            return setting
+        if self._resolved("search") == "paper":
+            return self._search_as_the_paper(problem, setting, wanted)
+        labelled = problem.x[: len(problem.labels)]
+        if not can_divide(problem.labels):
+            return setting  # too few known classes to hide half of them: the values that did best on average
+        divisions = [divide(labelled, problem.labels, problem.generator) for _ in range(N_DIVISIONS)]
+        work = _step_cost(labelled, problem.n_known, self.h) * _SEARCH_STEPS
+        trials = sum(len(GRID[name]) for name in wanted)
+        problem.progress.expect(work * trials * len(divisions))
+        starts = {
+            id(division): consensus_start(
+                division.x, division.labels, division.n_classes, division.n_known, n_starts=4,
+                objective=self._objective(setting), temperature=self.temperature, generator=problem.generator,
+                max_iter=40,
+            ).prototypes
+            for division in divisions
+        }
+
+        def predict(candidate: Setting, division: Division) -> Tensor:
+            schedule = replace(self._schedule(candidate), max_iter=_SEARCH_STEPS)
+            return self._train(division, starts[id(division)], candidate, schedule)
+
+        for name in wanted:
+            candidates = [replace(setting, **{name: value}) for value in GRID[name]]
+            setting, table = best_setting(candidates, divisions, predict, lambda: problem.progress.advance(work))
+            self.search_[name] = {getattr(row.setting, name): row.score for row in table}
+        return setting
+
+    def _search_as_the_paper(self, problem: Problem, setting: Setting, wanted: list[str]) -> Setting:
+        if "trade_off" in wanted:
+            work = _step_cost(problem.x, problem.n_classes, "none") * self._resolved("max_iter")
+            problem.progress.expect(work * len(TRADE_OFFS))
+            trade_off, self.search_["trade_off"] = paper_trade_off(
+                problem.x, problem.labels, problem.n_classes, self._objective(setting), self._schedule(setting),
+                temperature=self.temperature, n_init=self._resolved("n_init"), generator=problem.generator,
+                on_trial=lambda: problem.progress.advance(work),
+            )
+            setting = replace(setting, trade_off=trade_off)
+        if "weight_decay" in wanted and can_divide(problem.labels):
+            division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
+            start = single_start(division.x, division.labels, division.n_classes, n_init=self._resolved("n_init"),
+                                 generator=problem.generator).prototypes
+            candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
+            work = _step_cost(division.x, division.n_classes, self.h) * self._resolved("max_iter")
+            problem.progress.expect(work * len(candidates))
+            best, table = best_setting(
+                candidates, [division], lambda c, d: self._train(d, start, c, self._schedule(c)),
+                lambda: problem.progress.advance(work),
+            )
+            self.search_["weight_decay"] = {row.setting.weight_decay: row.score for row in table}
+            # The whole problem is about twice the size of the divided one, so the paper halves it.
+            setting = replace(setting, weight_decay=best.weight_decay / 2)
+        return setting
+
+    def _train(self, division: Division, prototypes: Tensor, setting: Setting, schedule: Schedule) -> Tensor:
+        """Train on a divided problem and predict its rows. (n,)"""
+        head = self._new_head(prototypes, torch.Generator().manual_seed(0))
+        optimise(InMemory(division.x, division.labels, division.n_classes), head, self._objective(setting), schedule)
+        return torch.cat([head.probabilities(part).argmax(dim=1) for part in division.x.split(8192)])
+
+
+def _step_cost(x: Tensor, n_classes: int, h: str) -> float:
+    """Multiplications of one step over the rows, the unit in which progress is counted."""
+    n, d = x.shape
+    return float(n * d) * (2.0 * n_classes if h == "none" else 3.0 * n_classes + 2.0 * d)

@@ -1,0 +1,68 @@
+"""PIM, Parametric InfoMax.
+
+Chiaroni, Dolz, Masud, Mitiche and Ben Ayed, "Parametric Information Maximization for Generalized Category Discovery",
+ICCV 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from rpim.methods.infomax import AUTO, InfoMaxEstimator
+
+
+class PIM(InfoMaxEstimator):
+    """CE + M + lambda C: RPIM without its transformation, pseudo-labels and mixed labels.
+
+    ``PIM(...)`` and ``RPIM(h="none", pseudo_labels=False, mixed_labels=False, ...)`` give the same bits. See `RPIM`
+    for the parameters and attributes. The PIM of the literature is ``PIM(settings="paper", weight_decay=0.01)``: lambda
+    searched without labels, one start, 1000 steps.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = InfoMaxEstimator._parameter_constraints
+
+    h = "none"
+    rank = None
+    pseudo_labels = False
+    mixed_labels = False
+    supervision = "mixed"
+    beta = 0.0
+    eta = 0.0
+    threshold = 0.5
+    sinkhorn_epsilon = 1.0
+    sinkhorn_iterations = 3
+
+    def __init__(
+        self,
+        n_classes: int | None = None,
+        *,
+        settings: Literal["default", "paper"] = "default",
+        trade_off: float | Literal["auto"] = AUTO,
+        weight_decay: float | Literal["auto"] = AUTO,
+        temperature: float = 25.0,
+        search: Literal["auto", "held-out", "paper"] = AUTO,
+        n_starts: int | Literal["auto"] = AUTO,
+        n_init: int | Literal["auto"] = AUTO,
+        learning_rate: float | Literal["auto"] = AUTO,
+        max_iter: int | Literal["auto"] = AUTO,
+        n_components: int | Literal["auto"] | None = AUTO,
+        normalise: bool = True,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_classes = n_classes
+        self.settings = settings
+        self.trade_off = trade_off
+        self.weight_decay = weight_decay
+        self.temperature = temperature
+        self.search = search
+        self.n_starts = n_starts
+        self.n_init = n_init
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.n_components = n_components
+        self.normalise = normalise
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,142 @@
+"""The run folder on disk: written whole or not at all, and read with one clear sentence where it is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rpim.errors import InputError
+
+FORMAT = 1
+RUN_FILE = "run.json"
+MODEL_FILE = "model.safetensors"
+ASSIGNMENTS_FILE = "assignments.parquet"
+HISTORY_FILE = "history.json"
+
+
+def check_target(folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    """The full path of a run folder that may be written; known before hours of work rather than after.
+
+    Raises
+    ------
+    InputError
+        If something is there that may not be replaced, or nothing can be written beside it.
+    """
+    target = Path(folder).resolve()
+    if target.exists():
+        if not (target / RUN_FILE).is_file():
+            raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
+        if not overwrite:
+            raise InputError(f"{folder} exists already: choose another name, or say --overwrite (overwrite=True).")
+    if not target.parent.is_dir():
+        raise InputError(f"{folder} cannot be written, because {target.parent} is not a folder: create it first.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} cannot be written, because you may not write in {target.parent}: choose another.")
+    return target
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
+    """A folder to write into that takes the place of `folder` once it is complete, and is gone otherwise."""
+    target = check_target(folder, overwrite)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed and had our number
+        partial.mkdir()
+        yield partial
+        for file in [*partial.iterdir(), partial]:
+            _to_disk(file)
+        check_target(folder, overwrite)  # somebody else may have written it meanwhile
+        with _uninterrupted():
+            _put_in_place(partial, target)
+    except UnicodeEncodeError as error:
+        raise InputError(f"{folder} was not written, because a text is not valid Unicode ({error.reason}).") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(f"{folder} was not written, no space left on its disk: free some of it.") from error
+        raise InputError(f"{folder} was not written ({error.strerror or error}): check the folder.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(partial, target)
+    else:
+        old = target.with_name(f".{target.name}.replaced-{os.getpid()}")
+        os.rename(target, old)
+        try:
+            os.rename(partial, target)
+        except OSError:
+            os.rename(old, target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    _to_disk(target.parent)
+
+
+def _to_disk(path: Path) -> None:
+    """Have the system write it out now, so that a power cut after the rename finds it whole."""
+    if path.is_dir() and os.name != "posix":
+        return  # only there can a folder be opened
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """No Ctrl-C between the renames: in those few milliseconds it comes too late, the run is complete."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def write_json(path: Path, facts: Any, indent: int | None = 2) -> None:
+    """Plain JSON; the caller has replaced what JSON does not know, such as NaN."""
+    path.write_text(json.dumps(facts, indent=indent, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_run_file(folder: Path) -> dict[str, Any]:
+    """``run.json``, of a format that this version reads."""
+    if not (folder / RUN_FILE).is_file():
+        raise InputError(f"{folder} is not a run folder (it has no {RUN_FILE}): give one that rpim discover wrote.")
+    with reading(folder / RUN_FILE):
+        facts = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+            raise ValueError("it does not say its format")
+    if facts["format"] > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer version of rpim (format {facts['format']}, and this one reads up to "
+            f"{FORMAT}): install a newer rpim."
+        )
+    return facts
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever a parser says about a damaged file into one sentence."""
+    if not path.is_file():
+        raise InputError(f"{path} is missing, so the run folder is incomplete: run rpim discover again.")
+    try:
+        yield
+    except InputError:
+        raise
+    # safetensors and pyarrow have exceptions of their own, without a common ancestor.
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+        raise InputError(f"{path} is truncated or damaged ({reason}): run rpim discover again.") from error

@@ -1,0 +1,198 @@
+"""The transformations h of the embedding, each with its backward pass.
+
+A transformation keeps its parameters in ``parameters`` (name -> tensor). ``forward`` gives x' for a block of rows and
+whatever ``backward`` needs again; ``backward`` takes d(objective)/d(x') and *adds* the gradients of the parameters
+into ``gradients``, so that blocks, and workers, just add up. Shapes: n rows in the block, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+Gradients = dict[str, Tensor]
+
+
+class Transform:
+    """h(x) = x, and the interface of the others."""
+
+    name: ClassVar[str] = "none"
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters: dict[str, Tensor] = dict(parameters)
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        """The transformation at the start of the training."""
+        return cls({})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        """x' of a block of rows, and what ``backward`` needs again."""
+        return x, None
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        """Add the parameters' gradients, given d(objective)/d(x')."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.forward(x)[0]
+
+
+def _normalise(u: Tensor) -> tuple[Tensor, Tensor]:
+    """u / |u| of each row, and 1 / |u|. (n, D), (n, 1)"""
+    scale = 1.0 / u.norm(dim=1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny ** 0.5)
+    return u.mul_(scale), scale
+
+
+def _through_norm(x_new: Tensor, scale: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient by u of u / |u|: what is left of it at a right angle to x', over |u|. (n, D)"""
+    along = (x_new * gradient).sum(dim=1, keepdim=True)
+    return gradient.addcmul(x_new, along, value=-1.0).mul_(scale)
+
+
+class SemanticBias(Transform):
+    """h(x) = (x + Bx + b) / norm: RPIM's learned shift of each item. B and b start at zero, so h starts as identity."""
+
+    name = "semantic-bias"
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        if rank is not None:
+            return LowRankSemanticBias.initial(n_features, rank=rank, generator=generator, dtype=dtype, device=device)
+        return cls({"B": torch.zeros(n_features, n_features, dtype=dtype, device=device),
+                    "b": torch.zeros(n_features, dtype=dtype, device=device)})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        u = torch.addmm(self.parameters["b"], x, self.parameters["B"].T).add_(x)  # (n, D)
+        return _normalise(u)
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        du = _through_norm(x_new, kept, gradient)
+        gradients["B"].addmm_(du.T, x)
+        gradients["b"] += du.sum(dim=0)
+
+
+class LowRankSemanticBias(Transform):
+    """h(x) = (x + UVx + b) / norm, with U (D x r) zero and V (r x D) random at the start: the smaller semantic bias."""
+
+    name = "semantic-bias"
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        r = rank or n_features
+        v = torch.randn(r, n_features, dtype=dtype, generator=generator) / n_features**0.5
+        return cls({"U": torch.zeros(n_features, r, dtype=dtype, device=device), "V": v.to(device),
+                    "b": torch.zeros(n_features, dtype=dtype, device=device)})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        inner = x @ self.parameters["V"].T  # (n, r)
+        u = torch.addmm(self.parameters["b"], inner, self.parameters["U"].T).add_(x)
+        x_new, scale = _normalise(u)
+        return x_new, (inner, scale)
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        inner, scale = kept
+        du = _through_norm(x_new, scale, gradient)
+        gradients["U"].addmm_(du.T, inner)
+        gradients["V"].addmm_((du @ self.parameters["U"]).T, x)
+        gradients["b"] += du.sum(dim=0)
+
+
+class Linear(Transform):
+    """h(x) = Wx, without bias. W starts as the identity."""
+
+    name = "linear"
+    bias: ClassVar[bool] = False
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        parameters = {"W": torch.eye(n_features, dtype=dtype, device=device)}
+        if cls.bias:
+            parameters["b"] = torch.zeros(n_features, dtype=dtype, device=device)
+        return cls(parameters)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        x_new = x @ self.parameters["W"].T
+        if self.bias:
+            x_new += self.parameters["b"]
+        return x_new, None
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        gradients["W"].addmm_(gradient.T, x)
+        if self.bias:
+            gradients["b"] += gradient.sum(dim=0)
+
+
+class LinearBias(Linear):
+    """h(x) = Wx + b. Starts as the identity."""
+
+    name = "linear-bias"
+    bias = True
+
+
+class SemanticScaleBias(Transform):
+    """h(x) = (s(x) * x + b(x)) / norm, with s(x) = Sx + s and b(x) = Bx + b. s starts at one, all else at zero."""
+
+    name = "semantic-scale-bias"
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        d = n_features
+        return cls({"S": zeros(d, d), "s": zeros(d) + 1.0, "B": zeros(d, d), "b": zeros(d)})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        p = self.parameters
+        scale = torch.addmm(p["s"], x, p["S"].T)
+        u = torch.addmm(p["b"], x, p["B"].T).addcmul_(scale, x)
+        return _normalise(u)
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        du = _through_norm(x_new, kept, gradient)
+        gradients["B"].addmm_(du.T, x)
+        gradients["b"] += du.sum(dim=0)
+        ds = du.mul_(x)
+        gradients["S"].addmm_(ds.T, x)
+        gradients["s"] += ds.sum(dim=0)
+
+
+class MLP(Transform):
+    """h(x) = W2 (W1 x + b1) + b2: two linear layers with bias, as the paper stacks them. Both start as the identity."""
+
+    name = "mlp"
+
+    @classmethod
+    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
+                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+        def layer() -> tuple[Tensor, Tensor]:
+            return (torch.eye(n_features, dtype=dtype, device=device),
+                    torch.zeros(n_features, dtype=dtype, device=device))
+
+        (w1, b1), (w2, b2) = layer(), layer()
+        return cls({"W1": w1, "b1": b1, "W2": w2, "b2": b2})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        p = self.parameters
+        hidden = torch.addmm(p["b1"], x, p["W1"].T)
+        return torch.addmm(p["b2"], hidden, p["W2"].T), hidden
+
+    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+        gradients["W2"].addmm_(gradient.T, kept)
+        gradients["b2"] += gradient.sum(dim=0)
+        dh = gradient @ self.parameters["W2"]
+        gradients["W1"].addmm_(dh.T, x)
+        gradients["b1"] += dh.sum(dim=0)
+
+
+TRANSFORMS: dict[str, type[Transform]] = {
+    t.name: t for t in (Transform, SemanticBias, Linear, LinearBias, SemanticScaleBias, MLP)
+}

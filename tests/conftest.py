@@ -1,0 +1,52 @@
+"""What several test files share: separated blobs, and the transformations h written as plain formulas."""
+
+import pytest
+import torch
+
+
+def _unit(rows):
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+@pytest.fixture
+def blobs():
+    """A maker of separated blobs: unit rows around orthogonal directions, class k being direction k."""
+
+    def make(sizes, n_features, spread=0.05, seed=0, dtype=torch.float32):
+        generator = torch.Generator().manual_seed(seed)
+        truth = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        noise = torch.randn(len(truth), n_features, generator=generator, dtype=torch.float64)
+        rows = torch.eye(n_features, dtype=torch.float64)[truth] + spread * noise
+        return _unit(rows).to(dtype), truth
+
+    return make
+
+
+@pytest.fixture
+def plain_h():
+    """x' = h(x) from the parameters p, for autograd: the table of SPEC.md section 2, without a word of our code."""
+    return {
+        "none": lambda p, x: x,
+        "semantic-bias": lambda p, x: _unit(x + x @ p["B"].T + p["b"]),
+        "low-rank": lambda p, x: _unit(x + x @ (p["U"] @ p["V"]).T + p["b"]),
+        "linear": lambda p, x: x @ p["W"].T,
+        "linear-bias": lambda p, x: x @ p["W"].T + p["b"],
+        "semantic-scale-bias": lambda p, x: _unit((x @ p["S"].T + p["s"]) * x + x @ p["B"].T + p["b"]),
+        "mlp": lambda p, x: (x @ p["W1"].T + p["b1"]) @ p["W2"].T + p["b2"],
+    }
+
+
+@pytest.fixture
+def make_transform():
+    """A maker of float64 transformations off their start, by name; "low-rank" is the semantic bias of rank 2."""
+    from rpim.transforms import TRANSFORMS
+
+    def make(name, n_features, move=0.3, seed=1):
+        generator = torch.Generator().manual_seed(seed)
+        kind, rank = ("semantic-bias", 2) if name == "low-rank" else (name, None)
+        transform = TRANSFORMS[kind].initial(n_features, rank=rank, generator=generator, dtype=torch.float64)
+        for value in transform.parameters.values():
+            value += move * torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        return transform
+
+    return make
