@@ -1,7 +1,6 @@
 """The whole objective and its gradient, and Adam's steps, against a plain autograd reading of SPEC.md section 3."""
 
 from dataclasses import replace
-from math import cos, pi
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from torch.nn import functional
 
 from rpim.engine import InMemory, memory
 from rpim.head import Head
-from rpim.optimise import Objective, Schedule, gradient_, optimise
+from rpim.optimise import Objective, Schedule, gradient, optimise
 
 NAMES = ["none", "semantic-bias", "low-rank", "linear", "linear-bias", "semantic-scale-bias", "mlp"]
 OBJECTIVE = Objective(trade_off=0.3, eta=0.4, beta=0.25)  # eta far above its default, so that L_R can be seen
@@ -21,8 +20,8 @@ OBJECTIVES = {
     "PIM": replace(OBJECTIVE, pseudo_labels=False, mixed_labels=False),
     "without labels": replace(OBJECTIVE, labels=False),
     # Run to its limit: with a few rounds the pseudo-labels still depend on how the rows of z^(1/epsilon) are scaled.
-    "epsilon 0.3": replace(OBJECTIVE, sinkhorn_epsilon=0.3, sinkhorn_iterations=500),
-    "epsilon 0.3, added": replace(OBJECTIVE, sinkhorn_epsilon=0.3, sinkhorn_iterations=500, supervision="added"),
+    # The higher threshold keeps T a true part of U, for a smaller epsilon makes surer pseudo-labels.
+    "epsilon 0.3": replace(OBJECTIVE, sinkhorn_epsilon=0.3, sinkhorn_iterations=500, threshold=0.9),
 }
 N_FEATURES, N_CLASSES, TEMPERATURE = 5, 4, 4.0
 
@@ -78,8 +77,7 @@ def plain_terms(parameters, h, x, labels, objective, temperature=TEMPERATURE):
 def compare(x, labels, prototypes, transform, h, objective):
     """Value, terms and gradient are those of autograd. Gives the terms back for a closer look."""
     head = Head(prototypes.clone(), transform, TEMPERATURE)
-    gradients = head.zero_gradients()
-    value = gradient_(InMemory(x, labels, N_CLASSES), head, objective, gradients)
+    value, gradients = gradient(InMemory(x, labels, N_CLASSES), head, objective)
 
     leaves = {name: p.clone().requires_grad_() for name, p in head.parameters.items()}
     total, terms, share = plain_terms(leaves, h, x, labels, objective)
@@ -108,14 +106,13 @@ def test_gradient_against_autograd(name, which, make_transform, plain_h):
     assert (value["CE"] > 0) == wants_ce
 
 
-@pytest.mark.xfail(strict=True, reason="rows of q are scaled to a maximum of one, but only where epsilon is not 1")
 def test_epsilon_just_off_one_is_next_to_epsilon_one(make_transform):
     x, labels, prototypes = problem()
     values = []
     for epsilon in (1.0, 1.0 - 1e-9):
         head = Head(prototypes, make_transform("none", N_FEATURES), TEMPERATURE)
         objective = replace(OBJECTIVE, sinkhorn_epsilon=epsilon)
-        values.append(gradient_(InMemory(x, labels, N_CLASSES), head, objective, head.zero_gradients()))
+        values.append(gradient(InMemory(x, labels, N_CLASSES), head, objective)[0])
     assert values[1]["L_S"] == pytest.approx(values[0]["L_S"], abs=1e-6)
 
 
@@ -172,8 +169,7 @@ def test_a_class_no_row_chooses_stays_finite(dtype, epsilon, make_transform):
     head = Head(prototypes.to(dtype), make_transform("semantic-bias", N_FEATURES, move=0.0), 25.0)
     head.transform.parameters = {k: v.to(dtype) for k, v in head.transform.parameters.items()}
     engine = InMemory(x.to(dtype), labels, N_CLASSES)
-    gradients = head.zero_gradients()
-    value = gradient_(engine, head, replace(OBJECTIVE, sinkhorn_epsilon=epsilon), gradients)
+    value, gradients = gradient(engine, head, replace(OBJECTIVE, sinkhorn_epsilon=epsilon))
     assert (engine.z[:, -1] == 0).all()
     assert all(torch.isfinite(torch.tensor(v)) for v in value.values())
     assert all(torch.isfinite(g).all() for g in gradients.values())
@@ -190,12 +186,11 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
         engine = InMemory(x, labels, N_CLASSES)
         assert len(list(engine.blocks())) == n_blocks
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
-        gradients = head.zero_gradients()
-        results.append((gradient_(engine, head, OBJECTIVES[which], gradients), gradients))
+        results.append(gradient(engine, head, OBJECTIVES[which]))
     (one, one_gradients), (many, many_gradients) = results
     assert many == pytest.approx(one, rel=1e-10)
-    for key, gradient in one_gradients.items():
-        torch.testing.assert_close(many_gradients[key], gradient, rtol=1e-10, atol=1e-12)
+    for key, expected in one_gradients.items():
+        torch.testing.assert_close(many_gradients[key], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_blocks_hold_every_row_once_and_its_label(monkeypatch):
@@ -207,38 +202,23 @@ def test_blocks_hold_every_row_once_and_its_label(monkeypatch):
     assert all(torch.equal(x[block.rows], block.x) for block in blocks)
 
 
-def test_the_gradient_is_added(make_transform):
-    x, labels, prototypes = problem()
-    head = Head(prototypes, make_transform("mlp", N_FEATURES), TEMPERATURE)
-    engine = InMemory(x, labels, N_CLASSES)
-    once, twice = head.zero_gradients(), head.zero_gradients()
-    gradient_(engine, head, OBJECTIVE, once)
-    gradient_(engine, head, OBJECTIVE, twice)
-    gradient_(engine, head, OBJECTIVE, twice)
-    for key, gradient in once.items():
-        torch.testing.assert_close(twice[key], 2.0 * gradient, rtol=1e-12, atol=1e-15)
-
-
 # -- Adam -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("decay", [False, True])
 @pytest.mark.parametrize("name", ["none", "semantic-bias", "low-rank", "semantic-scale-bias"])
-def test_optimise_takes_the_steps_of_adam(name, decay, make_transform, plain_h):
+def test_optimise_takes_the_steps_of_adam(name, make_transform, plain_h):
     x, labels, prototypes = problem()
     head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
     leaves = {key: p.clone().requires_grad_() for key, p in head.parameters.items()}
     start = {key: p.clone() for key, p in head.parameters.items()}
 
-    schedule = Schedule(learning_rate=0.05, weight_decay=0.02, max_iter=5, decay=decay)
+    schedule = Schedule(learning_rate=0.05, weight_decay=0.02, max_iter=5)
     seen = []
     history = optimise(InMemory(x, labels, N_CLASSES), head, OBJECTIVE, schedule, lambda s, v: seen.append((s, v)))
 
     adam = torch.optim.Adam(leaves.values(), lr=0.05, weight_decay=0.02)
     totals = []
-    for step in range(5):
-        if decay:
-            adam.param_groups[0]["lr"] = 0.05 * (1 + cos(pi * step / 5)) / 2
+    for _ in range(5):
         adam.zero_grad()
         total, _, _ = plain_terms(leaves, plain_h[name], x, labels, OBJECTIVE)
         total.backward()
@@ -255,16 +235,5 @@ def test_optimise_takes_the_steps_of_adam(name, decay, make_transform, plain_h):
 def test_optimise_lowers_the_objective(make_transform):
     x, labels, prototypes = problem()
     head = Head(prototypes, make_transform("semantic-bias", N_FEATURES, move=0.0), TEMPERATURE)
-    history = optimise(InMemory(x, labels, N_CLASSES), head, OBJECTIVE, Schedule(max_iter=60))
+    history = optimise(InMemory(x, labels, N_CLASSES), head, OBJECTIVE, Schedule(max_iter=20))
     assert history[-1]["objective"] < history[0]["objective"] - 0.05
-
-
-def test_a_copied_head_is_trained_on_its_own(make_transform):
-    x, labels, prototypes = problem()
-    head = Head(prototypes, make_transform("semantic-bias", N_FEATURES), TEMPERATURE)
-    before = {key: p.clone() for key, p in head.parameters.items()}
-    copy = head.copy()
-    torch.testing.assert_close(copy.probabilities(x), head.probabilities(x), rtol=0.0, atol=0.0)
-    optimise(InMemory(x, labels, N_CLASSES), copy, OBJECTIVE, Schedule(max_iter=2))
-    assert all(torch.equal(head.parameters[key], p) for key, p in before.items())
-    assert not torch.equal(copy.prototypes, head.prototypes)

@@ -188,11 +188,11 @@ def test_mixed_labels_against_autograd(logits):
     check(term, term.values.mean(), logits, lambda z, log_z: -(plain * log_z).sum() / n)
 
 
-def test_infomax_gradient_is_that_of_the_sum(logits):
+def test_infomax_gradientis_that_of_the_sum(logits):
     z, log_z = probabilities(logits)
     weight = torch.linspace(0.5, 1.5, len(z), dtype=torch.float64)
     slope = objective.log_marginal(z.mean(dim=0)) / len(z)
-    gradient = objective.infomax_gradient_(z, log_z, slope, weight[:, None])
+    gradient = objective.infomax_gradient(z, log_z, slope, weight[:, None])
     _, expected = by_autograd(
         logits, lambda z, log_z: plain_marginal_entropy(z, log_z) - (weight[:, None] * z * log_z).sum()
     )

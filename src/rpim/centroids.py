@@ -64,7 +64,7 @@ def semi_supervised_kmeans(
     n_clusters : int
         K, at least the number of known classes.
     tol : float
-        A restart ends when the centroids' squared shift falls below ``tol`` times the mean variance of a feature.
+        A restart ends when the centroids' squared shift, all together, falls below ``tol`` times the rows' variance.
     """
     runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator,
                     on_restart=on_restart)
@@ -87,11 +87,11 @@ def restarts(
     squared_norms = (x * x).sum(dim=1)  # (N,)
     n_known = int(labels.max()) + 1 if len(labels) else 0
     known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
-    variance = float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()) / x.shape[1]
+    variance = max(float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()), 1e-6)  # of all features together
     runs = []
     for restart in range(n_init):
         centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
-        runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance * x.shape[1]))
+        runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance))
         if on_restart is not None:
             on_restart(restart)
     return runs
@@ -189,7 +189,12 @@ def _repair_empty(centroids: Tensor, sizes: Tensor, free: Tensor, distance: Tens
     empty = torch.nonzero(sizes == 0).flatten()
     if len(empty) == 0 or len(free) == 0:
         return
-    # Only rows of clusters that keep another row: a repair must not empty a cluster itself.
-    spare = torch.where(sizes[labels] > 1, distance, distance.new_full((), -1.0))
-    farthest = torch.topk(spare, min(len(empty), len(free))).indices
-    centroids[empty[: len(farthest)]] = free[farthest]
+    left = sizes.tolist()
+    order = iter(torch.topk(distance, min(len(distance), len(centroids) + len(empty))).indices.tolist())
+    for cluster in empty.tolist():
+        for row in order:
+            home = int(labels[row])
+            if left[home] > 1:  # a repair must not empty a cluster itself
+                left[home] -= 1
+                centroids[cluster] = free[row]
+                break

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpim.transforms import Gradients, Transform
+from rpim.folded import FoldedPass
+from rpim.transforms import Gradients, SemanticBias, Transform
 
 
 @dataclass
@@ -28,28 +29,46 @@ class Head:
         """All that is trained, by name."""
         return {"prototypes": self.prototypes, **self.transform.parameters}
 
-    def logits(self, x: Tensor) -> tuple[Tensor, Any]:
-        """tau * h(x) W^T of a block of rows, and what ``backward`` needs again. (n, K)"""
-        x_new, kept = self.transform.forward(x)
-        return (x_new @ self.prototypes.T).mul_(self.temperature), (x_new, kept)
-
-    def backward(self, x: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        """Add the gradients of all parameters, given d(objective)/d(logits) of the block."""
-        x_new, kept_by_transform = kept
-        gradients["prototypes"].addmm_(gradient.T, x_new, alpha=self.temperature)
-        if self.transform.parameters:
-            d_x_new = (gradient @ self.prototypes).mul_(self.temperature)  # (n, D)
-            self.transform.backward(x, x_new, kept_by_transform, d_x_new, gradients)
+    def begin(self) -> PlainPass | FoldedPass:
+        """What one pass over the rows, forward and backward, goes through."""
+        if type(self.transform) is SemanticBias:
+            return FoldedPass(self.prototypes, self.transform.parameters, self.temperature)
+        return PlainPass(self)
 
     def probabilities(self, x: Tensor) -> Tensor:
         """z of a block of rows. (n, K)"""
-        return torch.softmax(self.logits(x)[0], dim=1)
+        return torch.softmax(self.begin().logits(x)[0], dim=1)
 
     def zero_gradients(self) -> Gradients:
         """One buffer of zeros for each parameter."""
         return {name: torch.zeros_like(value) for name, value in self.parameters.items()}
 
-    def copy(self) -> Head:
-        """A head of its own with the same numbers."""
-        transform = type(self.transform)({k: v.clone() for k, v in self.transform.parameters.items()})
-        return Head(self.prototypes.clone(), transform, self.temperature)
+
+class PlainPass:
+    """Forward and backward through h and the classifier as they are written, for any transformation."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._gradients = head.zero_gradients()
+
+    def logits(self, x: Tensor) -> tuple[Tensor, Any]:
+        """tau * h(x) W^T of a block of rows, and what ``backward`` needs again. (n, K)"""
+        x_new, kept = self._head.transform.forward(x)
+        return (x_new @ self._head.prototypes.T).mul_(self._head.temperature), (x_new, kept)
+
+    def backward(self, x: Tensor, kept: Any, log_z: Tensor, gradient: Tensor) -> None:
+        """Add up the gradients, given d(objective)/d(logits) of the block."""
+        x_new, kept_by_transform = kept
+        head = self._head
+        self._gradients["prototypes"].addmm_(gradient.T, x_new, alpha=head.temperature)
+        if head.transform.parameters:
+            d_x_new = (gradient @ head.prototypes).mul_(head.temperature)  # (n, D)
+            head.transform.backward(x, x_new, kept_by_transform, d_x_new, self._gradients)
+
+    def sums(self) -> list[Tensor]:
+        """What has been added up over the rows of this place, to be totalled over all places."""
+        return list(self._gradients.values())
+
+    def gradients(self) -> Gradients:
+        """The gradient of each parameter, once all rows have gone through."""
+        return self._gradients

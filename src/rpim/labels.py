@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import numbers
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,10 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
     if not isinstance(y, np.ndarray) and np.asarray(y).dtype.kind == "U":
         y = np.asarray(y, dtype=object)
     values = np.asarray(y)
+    if values.ndim != 1 or values.dtype.kind in "mMcV":
+        raise InputError(
+            f"The labels have shape {values.shape} and type {values.dtype}; give a list of one number or text a row."
+        )
     missing = unlabelled_rows(values)
     present = values[~missing]
     if present.dtype.kind == "O":
@@ -76,7 +80,7 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
     return codes, known
 
 
-def name_new_classes(known: NDArray[Any], n_new: int, taken: Iterable[Any] = ()) -> NDArray[Any]:
+def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
     """The known classes followed by names for the discovered ones, in the type of the known ones.
 
     >>> name_new_classes(np.array(["cat", "new-1"]), 2).tolist()
@@ -84,18 +88,12 @@ def name_new_classes(known: NDArray[Any], n_new: int, taken: Iterable[Any] = ())
     >>> name_new_classes(np.array([0, 4]), 2).tolist()
     [0, 4, 5, 6]
     """
-    if known.dtype.kind in "iuf":
-        numeric: Sequence[Any] = [*known.tolist(), *taken]
-        first = int(np.floor(max(numeric, default=UNLABELLED))) + 1
-        names: list[Any] = list(range(max(first, 0), max(first, 0) + n_new))
-    else:
-        used = {str(name) for name in known} | {str(name) for name in taken}
-        names = []
-        number = 0
-        while len(names) < n_new:
-            number += 1
-            if f"new-{number}" not in used:
-                names.append(f"new-{number}")
-    if not names:
+    if n_new == 0:
         return known
-    return np.concatenate([known, np.asarray(names, dtype=known.dtype if known.dtype.kind in "iuf" else None)])
+    if known.dtype.kind in "iuf":
+        first = max(int(np.floor(known.max())) + 1, 0) if len(known) else 0
+        fits = known.dtype.kind == "f" or first + n_new - 1 <= np.iinfo(known.dtype).max
+        return np.concatenate([known, np.arange(first, first + n_new, dtype=known.dtype if fits else np.int64)])
+    used = {str(name) for name in known}
+    free = (f"new-{number}" for number in itertools.count(1) if f"new-{number}" not in used)
+    return np.concatenate([known, np.asarray(list(itertools.islice(free, n_new)))])

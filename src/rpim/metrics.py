@@ -50,7 +50,13 @@ def _codes(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike | None) -> t
         raise InputError("There are no rows to evaluate; give at least one row with a known truth.")
     true_classes, t = np.unique(true_values, return_inverse=True)
     predicted_classes, p = np.unique(predicted_values, return_inverse=True)
-    is_known = np.isin(true_classes, np.asarray(known)) if known is not None else np.zeros(len(true_classes), bool)
+    known_values = np.asarray([] if known is None else list(known))  # type: ignore[arg-type]
+    if known_values.size and (known_values.dtype.kind == "U") != (true_classes.dtype.kind in "UO"):
+        raise InputError(
+            f"The known classes are of type {known_values.dtype} and the truth of type {true_classes.dtype}; "
+            "give both as text or both as numbers."
+        )
+    is_known = np.isin(true_classes, known_values)
     return t, p, true_classes, predicted_classes, is_known
 
 

@@ -43,8 +43,10 @@ def entropy(z: Tensor, log_z: Tensor) -> Tensor:
     return -(z * log_z).sum(dim=1)
 
 
-def infomax_gradient_(z: Tensor, log_z: Tensor, marginal_slope: Tensor, entropy_weight: Tensor) -> Tensor:
-    """Gradient of  M + sum_i w_i H(z_i)  with respect to the logits, written over ``log_z``.
+def infomax_gradient(
+    z: Tensor, log_z: Tensor, marginal_slope: Tensor, entropy_weight: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """Gradient of  M + sum_i w_i H(z_i)  with respect to the logits. (n, K)
 
     With c[i,k] = slope_k - w_i log z[i,k], the derivative of both terms by z up to a constant a row (which the
     softmax takes away), the chain rule through the softmax is  z * (c - <z, c>).  It is the one pass over n x K that
@@ -58,7 +60,7 @@ def infomax_gradient_(z: Tensor, log_z: Tensor, marginal_slope: Tensor, entropy_
     entropy_weight : (n, 1)
         The weight of a row's entropy: lambda/|U| on U, eta lambda/|T| more on T, zero on L.
     """
-    slope = log_z.mul_(-entropy_weight).add_(marginal_slope)  # (n, K)
+    slope = torch.addcmul(marginal_slope, log_z, entropy_weight, value=-1.0, out=out)  # (n, K)
     slope.sub_((z * slope).sum(dim=1, keepdim=True))
     return slope.mul_(z)
 
@@ -66,14 +68,13 @@ def infomax_gradient_(z: Tensor, log_z: Tensor, marginal_slope: Tensor, entropy_
 def marginal_entropy(z: Tensor, marginal: Tensor, n_rows: int) -> Term:
     """M = sum_k pi_k log pi_k, minus the entropy of the marginal: small when the classes are evenly used."""
     log_pi = log_marginal(marginal)
-    zero = z.new_zeros(len(z), 1)
-    gradient = infomax_gradient_(z, torch.zeros_like(z), log_pi / n_rows, zero)
+    gradient = infomax_gradient(z, torch.zeros_like(z), log_pi / n_rows, z.new_zeros(len(z), 1))
     return Term((marginal * log_pi).sum(), gradient)
 
 
 def conditional_entropy(z: Tensor, log_z: Tensor, weight: Tensor) -> Term:
     """H(z_i) of each row, weighted: C with 1/|U| on U, L_R with eta lambda/|T| on T. Small when rows are sure."""
-    gradient = infomax_gradient_(z, log_z.clone(), z.new_zeros(z.shape[1]), weight.reshape(-1, 1))
+    gradient = infomax_gradient(z, log_z, z.new_zeros(z.shape[1]), weight.reshape(-1, 1))
     return Term(entropy(z, log_z), gradient)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,80 +49,75 @@ class Schedule:
     learning_rate: float = 5e-3
     weight_decay: float = 0.01
     max_iter: int = 150
-    decay: bool = False
-    """Let the learning rate fall to zero along a half cosine."""
 
 
-def gradient_(engine: InMemory, head: Head, objective: Objective, gradients: Gradients) -> dict[str, float]:
-    """The objective's terms over all rows; their gradient is added into ``gradients``.
+def gradient(engine: InMemory, head: Head, objective: Objective) -> tuple[dict[str, float], Gradients]:
+    """The objective's terms over all rows, and the gradient of each parameter.
 
     Two passes over the rows: the first for the probabilities and what they add up to (the marginal, Sinkhorn's
     columns), the second for the gradient, which needs those sums.
     """
-    n, n_unlabelled, n_labelled = engine.n_rows, engine.n_unlabelled, engine.n_labelled
+    n, n_unlabelled, n_labelled = engine.n_rows, max(engine.n_unlabelled, 1), engine.n_labelled
+    through = head.begin()
     kept = []
     mass = head.prototypes.new_zeros(engine.n_classes)
     for block in engine.blocks():
-        logits, keep = head.logits(block.x)
+        logits, keep = through.logits(block.x)
         kept.append(keep)
-        log_z = engine.log_z[block.rows] = torch.log_softmax(logits, dim=1)
-        torch.exp(log_z, out=engine.z[block.rows])
-        mass += engine.z[block.rows].sum(dim=0)
+        log_z = engine.log_z[block.rows]
+        log_z.copy_(torch.log_softmax(logits, dim=1))
+        mass += torch.exp(log_z, out=engine.z[block.rows]).sum(dim=0)
     marginal = engine.add_up(mass) / n
 
-    wants_labels = objective.labels and n_labelled > 0
-    scaling: Scaling | None = None
-    confident = None
+    supervised = objective.labels and n_labelled > 0
+    scaling = in_t = None
     n_confident = 0
-    if objective.pseudo_labels or (objective.mixed_labels and wants_labels):
-        scaling = sinkhorn(_scores(engine.z, objective), objective.sinkhorn_iterations, engine.add_up, n)
-    if objective.pseudo_labels and scaling is not None:
-        confident = _confident(engine, scaling, objective)
-        n_confident = int(engine.add_up(confident.sum()))
+    if objective.pseudo_labels or (objective.mixed_labels and supervised):
+        q = _scores(engine.z, engine.log_z, objective)
+        scaling = sinkhorn(q, objective.sinkhorn_iterations, engine.add_up, n)
+        if objective.pseudo_labels:
+            in_t = _confident(engine, scaling, objective)
+            n_confident = int(engine.add_up(in_t.sum()))
 
     log_pi = terms.log_marginal(marginal)
-    slope = log_pi / n
     value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
+    weight_c = objective.trade_off / n_unlabelled
+    weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
     for block, keep in zip(engine.blocks(), kept, strict=True):
         z, log_z = engine.z[block.rows], engine.log_z[block.rows]
         n_here = len(block.labels)
-        weight = z.new_full((len(z), 1), objective.trade_off / max(n_unlabelled, 1))
-        if n_labelled:
-            weight[:n_here] = 0.0
         h = terms.entropy(z, log_z)
-        value["C"] += float(h[n_here:].sum()) / max(n_unlabelled, 1)
-        if confident is not None and n_confident:
-            in_t = confident[block.rows]
-            value["L_R"] += objective.eta * objective.trade_off * float(h @ in_t) / n_confident
-            weight += (objective.eta * objective.trade_off / n_confident) * in_t[:, None]
-        supervised = (
-            _supervised(block.labels, block.rows, z, log_z, scaling, objective, n_labelled, value)
-            if wants_labels and n_here
-            else None
-        )
-        gradient = terms.infomax_gradient_(z, log_z, slope, weight)
-        if supervised is not None:
-            gradient[:n_here] += supervised
-        head.backward(block.x, keep, gradient, gradients)
-    value["objective"] = (
-        value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
-    )
-    value["confident"] = n_confident / max(n_unlabelled, 1)
-    return value
+        weight = z.new_full((len(z), 1), weight_c)
+        weight[:n_here] = 0.0
+        value["C"] += float(h[n_here:].sum()) / n_unlabelled
+        if in_t is not None:
+            weight.add_(in_t[block.rows, None], alpha=weight_r)
+            value["L_R"] += weight_r * float(h @ in_t[block.rows])
+        by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, out=engine.scratch[: len(z)])
+        if supervised and n_here:
+            for name, term in _supervised(block.labels, block.rows, z, log_z, scaling, objective, n_labelled):
+                value[name] += float(term.values.sum()) / n_labelled
+                by_logits[:n_here] += term.gradient
+        through.backward(block.x, keep, log_z, by_logits)
+    for total in through.sums():
+        engine.add_up(total)
+    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
+    value["confident"] = n_confident / n_unlabelled
+    return value, through.gradients()
 
 
-def _scores(z: Tensor, objective: Objective) -> Tensor:
-    """What Sinkhorn scales: z^(1/epsilon), which is z itself in the paper's reading."""
+def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
+    """What Sinkhorn scales: softmax(logits / epsilon), which is z itself in the paper's reading (epsilon 1)."""
     if objective.sinkhorn_epsilon == 1.0:
         return z
-    return torch.pow(z / z.amax(dim=1, keepdim=True), 1.0 / objective.sinkhorn_epsilon)
+    return torch.softmax(log_z / objective.sinkhorn_epsilon, dim=1)
 
 
 def _confident(engine: InMemory, scaling: Scaling, objective: Objective) -> Tensor:
     """T: one for rows of U whose largest pseudo-label exceeds the threshold, zero for all others. (N,)"""
     in_t = engine.z.new_empty(len(engine.z))
     for block in engine.blocks():
-        q = _scores(engine.z[block.rows], objective)
+        q = _scores(engine.z[block.rows], engine.log_z[block.rows], objective)
         largest = (q * scaling.columns).amax(dim=1) * scaling.rows[block.rows]
         in_t[block.rows] = (largest > objective.threshold).to(in_t.dtype)
         in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
@@ -130,24 +125,17 @@ def _confident(engine: InMemory, scaling: Scaling, objective: Objective) -> Tens
 
 
 def _supervised(
-    labels: Tensor, rows: slice, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective,
-    n_labelled: int, value: dict[str, float],
-) -> Tensor:
-    """CE or L_S (or both, where L_S is added) on the labelled rows of a block: the gradient by their logits."""
+    labels: Tensor, rows: slice, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective, n_labelled: int
+) -> Iterator[tuple[str, terms.Term]]:
+    """CE or L_S, or both where L_S is added, on the labelled rows of a block."""
     n_here = len(labels)
     z, log_z = z[:n_here], log_z[:n_here]
-    gradient = torch.zeros_like(z)
     if not objective.mixed_labels or objective.supervision == "added":
-        ce = terms.cross_entropy(z, log_z, terms.one_hot(labels, z.shape[1], z.dtype), 1.0 / n_labelled)
-        value["CE"] += float(ce.values.sum()) / n_labelled
-        gradient += ce.gradient
+        yield "CE", terms.cross_entropy(z, log_z, terms.one_hot(labels, z.shape[1], z.dtype), 1.0 / n_labelled)
     if objective.mixed_labels and scaling is not None:
-        pseudo = scaling.pseudo_labels(_scores(z, objective), slice(rows.start, rows.start + n_here))
+        pseudo = scaling.pseudo_labels(_scores(z, log_z, objective), slice(rows.start, rows.start + n_here))
         mix = terms.mixed_labels(labels, pseudo, objective.beta)
-        ls = terms.cross_entropy(z, log_z, mix, 1.0 / n_labelled)
-        value["L_S"] += float(ls.values.sum()) / n_labelled
-        gradient += ls.gradient
-    return gradient
+        yield "L_S", terms.cross_entropy(z, log_z, mix, 1.0 / n_labelled)
 
 
 def optimise(
@@ -158,20 +146,15 @@ def optimise(
     on_step: Callable[[int, dict[str, float]], None] | None = None,
 ) -> History:
     """Train ``head`` in place; returns the terms of the objective at every step."""
-    parameters = [torch.nn.Parameter(p, requires_grad=False) for p in head.parameters.values()]
-    gradients = head.zero_gradients()
-    for parameter, gradient in zip(parameters, gradients.values(), strict=True):
-        parameter.grad = gradient
-    adam = torch.optim.Adam(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
+    parameters = {name: torch.nn.Parameter(p, requires_grad=False) for name, p in head.parameters.items()}
+    adam = torch.optim.Adam(
+        parameters.values(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, foreach=False
+    )
     history: History = []
     for step in range(schedule.max_iter):
-        if schedule.decay:
-            share = 0.5 * (1.0 + torch.cos(torch.tensor(torch.pi * step / schedule.max_iter)).item())
-            for group in adam.param_groups:
-                group["lr"] = schedule.learning_rate * share
-        for gradient in gradients.values():
-            gradient.zero_()
-        value = gradient_(engine, head, objective, gradients)
+        value, gradients = gradient(engine, head, objective)
+        for name, parameter in parameters.items():
+            parameter.grad = gradients[name]
         adam.step()
         history.append(value)
         if on_step is not None:

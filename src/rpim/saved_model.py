@@ -56,6 +56,8 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     """
     model = METHODS[facts["method"]](**facts["parameters"])
     classes = np.asarray(facts["classes"], dtype=facts["label_type"])
+    if classes.dtype.kind not in "biufU":
+        raise ValueError(f"its labels are of type {facts['label_type']}")
     n_known = int(facts["n_known"])
     transform = _TRANSFORMS[facts["transform"]](
         {name.removeprefix("transform."): value for name, value in tensors.items() if name.startswith("transform.")}
@@ -88,9 +90,8 @@ def resolved(model: DiscoveryEstimator) -> dict[str, Any]:
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
     for name, value in given.items():
         if isinstance(value, str) and value == "auto":
-            found[name] = getattr(model, f"{name}_", None)
-            if found[name] is None:
-                found[name] = model._resolved(name)  # type: ignore[attr-defined]
+            searched = f"{name}_" in _NUMBERS and hasattr(model, f"{name}_")
+            found[name] = getattr(model, f"{name}_") if searched else model._resolved(name)
     return {name: plain(value) for name, value in found.items()}
 
 

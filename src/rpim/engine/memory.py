@@ -37,6 +37,7 @@ class InMemory:
         self._slices = [slice(i, min(i + block, self.n_rows)) for i in range(0, self.n_rows, block)]
         self.z = x.new_empty(self.n_rows, n_classes)
         self.log_z = x.new_empty(self.n_rows, n_classes)
+        self.scratch = x.new_empty(min(block, self.n_rows), n_classes)
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""

@@ -144,7 +144,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             raise InputError("No row has a label; label some rows of at least two classes.")
         if len(known) == 1:
             raise InputError(
-                f"The labelled rows hold only one class, {known[0]!r}; label some rows of at least two classes."
+                f"The labelled rows hold only one class, {known.tolist()[0]!r}; label some rows of at least two classes."
             )
         if self.n_classes is not None and self.n_classes < len(known):
             raise InputError(
@@ -186,6 +186,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
 

@@ -2,7 +2,8 @@
 
 For a number of clusters K, plain k-means on all rows is scored by its Hungarian accuracy on the labelled ones. Too few
 clusters merge known classes, too many split them, so the score peaks near the true number; Brent's method finds the
-peak with a handful of clusterings.
+peak with a handful of clusterings. What it cannot see: an unknown class that is split, or merged with another unknown
+one, costs nothing on the labelled rows.
 
 Vaze et al., "Generalized Category Discovery", CVPR 2022.
 """
@@ -37,7 +38,7 @@ def max_acc(
         The rows, the labelled ones first.
     labels : (n_labelled,)
     upper : int, optional
-        By default four times the known classes and twenty more, but no more than a fifth of the rows.
+        By default four times the known classes and twenty more, but with five unlabelled rows to each new class.
     """
     n_known = int(labels.max()) + 1
     n_unlabelled = len(x) - len(labels)
@@ -52,7 +53,7 @@ def max_acc(
         n_clusters = round(k)
         if n_clusters not in tried:
             # The same seed for every K: the curve then differs by K alone.
-            run = kmeans(x, n_clusters, n_init=1, max_iter=20, generator=torch.Generator().manual_seed(seed))
+            run = kmeans(x, n_clusters, n_init=2, max_iter=20, generator=torch.Generator().manual_seed(seed))
             tried[n_clusters] = clustering_accuracy(truth, run.labels[: len(labels)].cpu().numpy())
             if on_trial is not None:
                 on_trial()
@@ -62,4 +63,9 @@ def max_acc(
         minimize_scalar(loss, bounds=(n_known, upper), method="bounded",
                         options={"maxiter": N_EVALUATIONS, "xatol": 0.5})
     loss(n_known)
-    return max(tried, key=lambda k: (tried[k], -k)), dict(sorted(tried.items()))
+    best = max(tried, key=lambda k: (tried[k], k))
+    # Too few clusters may merge an unknown class with a known one at no cost to L; one too many begins to split. So of
+    # equals the largest, and Brent, who may stop anywhere on a plateau, is followed to its far end.
+    while best < upper and -loss(best + 1) >= tried[best]:
+        best += 1
+    return best, dict(sorted(tried.items()))

@@ -1,0 +1,60 @@
+"""The feature sets and splits on which accuracy is measured (not shipped: see docs/results.md for where they come from).
+
+A feature set is an .npz with ``features``, ``labels`` and ``split``. Seed s decides the known classes (where the set has
+no published list of them) and which half of their training rows keeps its label.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+DATA_SETS = {
+    "banking77": "banking77_minilm",
+    "clinc150": "clinc150_minilm",
+    "cub200": "cub200_efflite2",
+    "cifar100": "cifar100_efflite2",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set under one seed."""
+
+    X: np.ndarray
+    y: np.ndarray  # -1 for unlabelled rows: all that a method sees
+    truth: np.ndarray
+    known: np.ndarray
+    n_classes: int
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """The rows on which accuracy is measured."""
+        return self.y < 0
+
+
+def load(folder: Path, name: str, seed: int) -> Case:
+    """The training rows of a data set, half of the known classes' rows labelled."""
+    with np.load(folder / "features" / f"{DATA_SETS[name]}.npz", allow_pickle=False) as file:
+        train = file["split"] == "train"
+        X, truth = file["features"][train], file["labels"][train].astype(np.int64)
+    n_classes = int(truth.max()) + 1
+    known = np.sort(_known_classes(folder, name, n_classes, seed))
+    random = np.random.RandomState(seed)
+    y = np.full(len(truth), -1)
+    for c in known:
+        rows = random.permutation(np.flatnonzero(truth == c))
+        y[rows[: round(len(rows) / 2)]] = c
+    return Case(X, y, truth, known, n_classes)
+
+
+def _known_classes(folder: Path, name: str, n_classes: int, seed: int) -> np.ndarray:
+    if name == "cifar100":
+        return np.arange(80)
+    if name == "cub200":
+        splits = json.loads((folder / "splits" / "class_splits.json").read_text())
+        return np.asarray(splits["cub"]["known"])
+    return np.random.RandomState(seed).permutation(n_classes)[: n_classes // 2]

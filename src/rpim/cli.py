@@ -1,0 +1,348 @@
+"""The command line: parse, call, print.
+
+torch takes seconds to import, so everything that needs it is imported inside the command that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import json
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rpim._version import __version__
+from rpim.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rpim.discovery import Discovery
+    from rpim.features import FeatureSet
+    from rpim.methods.base import DiscoveryEstimator
+
+BAD_INPUT, FAILURE = 2, 1
+
+
+class OneLineErrors(TyperGroup):
+    """Every error is one line on standard error: exit code 2 for bad input, 1 for a failure; --debug shows it all."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            # What typer itself raises, such as a wrong option, knows its exit code; a closed pipe is no error.
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
+                raise
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            message, code = _in_one_line(error)
+            typer.echo(f"rpim: {message}", err=True)
+            raise typer.Exit(code) from error
+
+
+def _in_one_line(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; nothing was written.", BAD_INPUT
+    if isinstance(error, InputError):
+        return " ".join(str(error).split()), BAD_INPUT
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "no space left on the disk, so nothing was written: free some of it.", BAD_INPUT
+    reason = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {reason} (run rpim --debug … to see where)", FAILURE
+
+
+app = typer.Typer(
+    name="rpim",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Find the classes in partly labelled embeddings: known ones recognised, new ones discovered.",
+)
+
+
+def main() -> None:
+    """The ``rpim`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a label that the terminal cannot show must not end the command
+            stream.reconfigure(errors="backslashreplace")
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rpim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")]
+FeatureColumn = Annotated[
+    str | None, typer.Option(metavar="C", help="The .parquet column or .npz key with the embeddings.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Makes the run repeatable.")]
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")] = Path("rpim-demo"),
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Discover the digits 5 to 9 in images of which only 0 to 4 are known (offline, about a minute)."""
+    from rpim.run_folder import check_target
+
+    check_target(output, overwrite)
+    import torch
+
+    from rpim import demo as digits_demo
+    from rpim.methods import RPIM
+    from rpim.summary import print_next_steps, print_plainly
+
+    torch.set_num_threads(1)  # with so few rows, threads wait for each other more than they work
+    features = digits_demo.digits()
+    console = _console()
+    console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
+    model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
+    discovery = _fit(model, features, digits_demo.SOURCE)
+    discovery.save(output, overwrite=overwrite)
+    with _written(output):
+        _report(console, discovery, features)
+        print_plainly(console, "\nWhat the new classes are (the truth serves this table alone, never to find them):")
+        console.print(digits_demo.meanings_table(digits_demo.meanings(discovery, features)))
+        print_next_steps(console, discovery, output)
+        print_plainly(console, "With embeddings of your own: rpim discover FEATURES.npz -o RUN")
+
+
+@app.command()
+def discover(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=".npz, .npy, .parquet, .csv, or PIM's folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The labels, where DATA has none: .npy, .csv, .txt, .json.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the labels.")] = None,
+    feature_column: FeatureColumn = None,
+    n_classes: Annotated[
+        int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
+    ] = None,
+    method: Annotated[str, typer.Option(metavar="rpim|pim", help="The method.")] = "rpim",
+    settings: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
+    trade_off: Annotated[
+        float | None, typer.Option(help="Weight of the conditional entropy; searched if left out.")
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Searched if left out.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); searched if left out.")] = None,
+    seed: Seed = 0,
+    no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
+) -> None:
+    """Give every row of DATA its class, known or new, and write the run folder."""
+    from rpim.run_folder import check_target
+
+    check_target(output, overwrite)
+    from rpim.features import FeatureSet
+
+    features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
+    _check_problem(features, data, n_classes)
+    searched = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta}
+    model = _model(
+        method, _one_of("--settings", settings, ("default", "paper")), device,
+        {name: value for name, value in searched.items() if value is not None},
+    )  # fmt: skip
+    model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
+    discovery = _fit(model, features, data)
+    discovery.save(output, overwrite=overwrite)
+    if not quiet:
+        from rpim.summary import print_next_steps
+
+        with _written(output):
+            console = _console()
+            _report(console, discovery, features)
+            print_next_steps(console, discovery, output)
+
+
+@app.command()
+def predict(
+    run: Run,
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="New rows, in any format that discover reads.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out.")
+    ] = None,
+    feature_column: FeatureColumn = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give new rows the classes of a run."""
+    from rpim.assignments import check_export
+    from rpim.features import FeatureSet
+
+    if output is not None:
+        check_export(output, overwrite)
+    features = FeatureSet.read(new, feature_column=feature_column)
+    assignments = _load(run).assign(features, verbose=True)
+    if output is None:
+        assignments.write_csv(sys.stdout)
+    else:
+        assignments.write(output, overwrite=overwrite)
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    truth: Annotated[
+        Path, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
+    ],
+    truth_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the truth.")] = None,
+    metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Which reading of GCD accuracy.")] = "v2",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare the rows without a label with the truth: All, Known, Unknown, NMI, ARI."""
+    from rpim.evaluation import METRICS, read_truth
+    from rpim.evaluation import evaluate as compare
+
+    _one_of("--metric", metric, METRICS)
+    discovery = _load(run)
+    result = compare(discovery, read_truth(truth, discovery.ids, truth_column), metric)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict()))
+        return
+    typer.echo(f"{result.rows:,} rows without a label, GCD accuracy {metric}")
+    typer.echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
+
+
+@app.command()
+def export(
+    run: Run,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the class of every row, how sure it is, and the runner-up, to one file."""
+    from rpim.assignments import check_export
+
+    check_export(output, overwrite)
+    _load(run).export(output, overwrite=overwrite)
+
+
+def _load(run: Path) -> Discovery:
+    from rpim.discovery import Discovery
+
+    return Discovery.load(run)
+
+
+def _one_of(option: str, value: str, choices: Iterable[str]) -> str:
+    listed = list(choices)
+    if value in listed:
+        return value
+    close = difflib.get_close_matches(value.lower(), listed, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"choose {' or '.join(listed)}."
+    raise InputError(f"{option} {value!r} is unknown: {hint}")
+
+
+def _check_problem(features: FeatureSet, data: Path, n_classes: int | None) -> None:
+    """What can be said before any work, in the words of the command line."""
+    from rpim.labels import encode_labels
+
+    if features.labels is None or features.n_labelled == 0:
+        raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
+    known = encode_labels(features.labels)[1]
+    if len(known) == 1:
+        raise InputError(
+            f"The labelled rows of {data} hold only one class, {known[0].item()!r}: label some of at least two classes."
+        )
+    if features.n_labelled == len(features):
+        raise InputError(f"Every row of {data} is labelled, so there is nothing to discover: leave some without label.")
+    if n_classes is not None and n_classes < len(known):
+        raise InputError(
+            f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
+            f"give at least {len(known)}, or leave it out to have it estimated."
+        )
+
+
+def _model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
+    import torch
+
+    from rpim.saved_model import METHODS
+
+    name = _one_of("--method", method, METHODS)
+    model = METHODS[name]()
+    unknown = sorted(set(given) - set(model.get_params()))
+    if unknown:
+        raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
+    try:
+        place = None if device is None else torch.device(device)
+        if place is not None:
+            torch.zeros(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {device!r} is not there ({str(error).splitlines()[0].rstrip('.')}).") from error
+    estimator: DiscoveryEstimator = model.set_params(settings=settings, device=device, **given)
+    return estimator
+
+
+def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) -> Discovery:
+    import numpy as np
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    from rpim.discovery import Discovery
+
+    start = time.monotonic()
+    try:
+        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels))
+    except InvalidParameterError as error:
+        raise InputError(str(error)) from error
+    where = Path(source).resolve() if isinstance(source, Path) else source
+    return Discovery.from_fit(
+        model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
+        verbose=model.verbose,
+    )  # fmt: skip
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def _report(console: Console, discovery: Discovery, features: FeatureSet) -> None:
+    from rpim.evaluation import evaluate as compare
+    from rpim.summary import print_plainly, print_summary
+
+    print_summary(console, discovery)
+    if features.truth is not None:
+        console.print()
+        print_plainly(console, f"Against the truth, on the rows without a label: {compare(discovery, features.truth)}")
+
+
+@contextlib.contextmanager
+def _written(output: Path) -> Iterator[None]:
+    """From here on a Ctrl-C ends the printing alone."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"rpim: interrupted, but {output} is complete.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+if __name__ == "__main__":
+    main()

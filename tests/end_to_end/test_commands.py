@@ -1,0 +1,391 @@
+"""Whole commands on small data: what they print, what they write, and what they say to bad input."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+
+import rpim
+from rpim import Discovery, FeatureSet
+from rpim.cli import app
+
+FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
+X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)
+X = X.astype(np.float32)
+HALF = np.arange(300) % 2 == 0
+WORDS = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])[TRUTH]
+LABELS = np.where((TRUTH < 4) & HALF, WORDS, "")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """300 rows are too few for two threads, which only wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            app([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Partly labelled features without truth, as a user has them."""
+    path = tmp_path_factory.mktemp("data") / "animals.npz"
+    texts = [f"[red]{word}[/red] number {i}" for i, word in enumerate(WORDS)]
+    FeatureSet.from_arrays(X, labels=LABELS, ids=[f"r{i}" for i in range(300)], texts=texts).write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(data) -> tuple[Path, str, str]:
+    """A run of the real command, in a process of its own, with what it printed."""
+    run = data.with_name("run")
+    done = subprocess.run(
+        [sys.executable, "-m", "rpim.cli", "discover", data, "-o", run, *FAST],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return run, done.stdout, done.stderr
+
+
+def test_discover_says_what_it_found_in_words(finished):
+    run, out, err = finished
+    assert err == ""  # quiet when not a terminal
+    discovery = Discovery.load(run)
+    unlabelled = LABELS == ""
+    to_known = int((discovery.known & unlabelled).sum())
+    assert f"300 rows, {int((~unlabelled).sum())} of them with a label (4 known classes)." in out
+    assert (
+        f"Of the {unlabelled.sum()} without one, {to_known} went to known classes and {unlabelled.sum() - to_known} "
+        "to 2 new classes."
+    ) in " ".join(out.split())
+    for row in discovery.classes_table():
+        if not row.known:
+            assert re.search(rf"^{row.name} +{row.rows} +{row.mean_sureness:.0%} ", out, re.MULTILINE)
+    assert "[red]" in out  # a user's text is never markup
+    assert "Known classes, with their rows: ant" in out
+    assert f"rpim export {run} -o classes.csv" in out
+    assert f"rpim predict {run} NEW.npz" in out
+    assert "Against the truth" not in out
+
+
+def test_discover_finds_the_blobs_and_keeps_given_labels(finished):
+    discovery = Discovery.load(finished[0])
+    assert discovery.classes.tolist() == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
+    np.testing.assert_array_equal(discovery.labels[LABELS != ""], LABELS[LABELS != ""])
+    facts = json.loads((finished[0] / "run.json").read_text())
+    assert facts["provenance"]["command"][:2] == ["rpim", "discover"]
+    assert facts["parameters"]["trade_off"] == 0.1
+
+
+def test_the_same_seed_gives_the_same_model(finished, data, command):
+    assert command("discover", data, "-o", "again", *FAST, "--quiet") == (0, "", "")
+    assert Path("again/model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
+
+
+def test_integer_labels_pim_and_truth(command):
+    np.savez("data.npz", features=X, labels=np.where((TRUTH < 4) & HALF, TRUTH, -1), truth=TRUTH)
+    code, out, err = command(
+        "discover", "data.npz", "-o", "run", "--method", "pim", "--n-classes", 6, "--trade-off", 0.1,
+        "--weight-decay", 0.01, "--no-normalise", "--device", "cpu",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert re.search(r"Against the truth, on the rows without a label: All [\d.]+%  Known [\d.]+%  Unknown ", out)
+    discovery = Discovery.load("run")
+    assert discovery.classes.tolist() == [0, 1, 2, 3, 4, 5]
+    assert discovery.model.normalise is False
+
+
+def test_labels_from_a_file_of_their_own(command):
+    np.save("x.npy", X)
+    Path("labels.csv").write_text("id,label\n" + "".join(f"{i},{w}\n" for i, w in enumerate(LABELS) if w))
+    assert command("discover", "x.npy", "-o", "run", "--labels", "labels.csv", *FAST, "-q")[0] == 0
+    np.testing.assert_array_equal(Discovery.load("run").given, LABELS)
+
+
+def test_predict_to_the_screen_and_to_files(finished, command):
+    run = finished[0]
+    np.save("new.npy", X[:20])
+    code, out, err = command("predict", run, "new.npy")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = Discovery.load(run).predict(X[:20]).tolist()
+    assert [row["label"] for row in rows] == expected
+    assert list(rows[0]) == ["id", "label", "known", "sureness", "second", "second_sureness"]
+    assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
+    assert Path("new.csv").read_text() == out
+    assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
+    assert pq.read_table("new.parquet").column("label").to_pylist() == expected
+    code, _, err = command("predict", run, "new.npy", "-o", "new.csv")
+    assert (code, err) == (2, "rpim: new.csv exists already: choose another name, or say --overwrite "
+                              "(overwrite=True).\n")  # fmt: skip
+    assert command("predict", run, "new.npy", "-o", "new.csv", "--overwrite")[0] == 0
+
+
+def test_predict_refuses_rows_of_another_encoder(finished, command):
+    np.save("new.npy", X[:20, :5])
+    code, out, err = command("predict", finished[0], "new.npy")
+    assert (code, out) == (2, "")
+    assert err == (
+        "rpim: The rows have 5 features but the classes were found in rows of 8: embed them with the same encoder.\n"
+    )
+
+
+def test_evaluate_in_words_and_as_json(finished, command):
+    run = finished[0]
+    Path("truth.txt").write_text("\n".join(WORDS) + "\n")
+    code, out, err = command("evaluate", run, "--truth", "truth.txt")
+    assert (code, err) == (0, "")
+    assert re.search(r"All [\d.]+%  Known [\d.]+%  Unknown [\d.]+%\nNMI [\d.]+  ARI [\d.]+\n$", out)
+    Path("truth.csv").write_text("id,truth\n" + "".join(f"r{i},{w}\n" for i, w in reversed(list(enumerate(WORDS)))))
+    results = {}
+    for metric in ("v2", "v1", "orca"):
+        code, out, _ = command("evaluate", run, "--truth", "truth.csv", "--metric", metric, "--json")
+        results[metric] = json.loads(out)
+        assert code == 0
+    assert results["v2"]["rows"] == int((LABELS == "").sum())
+    assert results["v2"]["all"] <= results["v1"]["all"]
+    assert set(results["orca"]) == {"metric", "rows", "all", "known", "unknown", "nmi", "ari"}
+    code, _, err = command("evaluate", run, "--truth", "truth.txt", "--metric", "v3")
+    assert (code, err) == (2, "rpim: --metric 'v3' is unknown: did you mean v2?\n")
+
+
+def test_export(finished, command):
+    run = finished[0]
+    assert command("export", run, "-o", "all.csv") == (0, "", "")
+    with open("all.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == Discovery.load(run).labels.tolist()
+    assert rows[0]["id"] == "r0"
+    assert rows[0]["text"].endswith(" number 0")
+    assert command("export", run, "-o", "all.parquet")[0] == 0
+    code, _, err = command("export", run, "-o", "all.json")
+    assert (code, "which cannot be written: give .csv or .parquet" in err) == (2, True)
+    assert sorted(os.listdir()) == ["all.csv", "all.parquet"]
+
+
+def save(name: str, x=X, labels=LABELS, **more) -> str:
+    np.savez(name, features=x, **({} if labels is None else {"labels": labels}), **more)
+    return name
+
+
+def with_value(row: int, value: float):
+    x = X.copy()
+    x[row] = value
+    return x
+
+
+def truncated(path: str) -> str:
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[: len(whole) // 2])
+    return path
+
+
+def parquet(path: str) -> str:
+    FeatureSet.from_arrays(X, labels=LABELS).write(path)
+    return path
+
+
+def short_labels() -> tuple[str, ...]:
+    np.save("x.npy", X)
+    Path("labels.txt").write_text("\n".join(LABELS[:-1].tolist()) + "\n")
+    return "x.npy", "--labels", "labels.txt"
+
+
+def of_one_class():
+    return np.where(LABELS == "ant", LABELS, "")
+
+
+BAD_INPUT = {
+    "NaN": (lambda: save("d.npz", with_value(7, np.nan)), r"X has NaN, missing or infinite values in 1 row \(7\)"),
+    "inf": (lambda: save("d.npz", with_value(9, np.inf)), r"X has NaN, missing or infinite values in 1 row \(9\)"),
+    "one dimension": (lambda: save("d.npz", X[:, 0]), r"X has shape \(300,\), not two dimensions"),
+    "three dimensions": (lambda: save("d.npz", X.reshape(300, 4, 2)), r"X has shape \(300, 4, 2\)"),
+    "zero rows": (lambda: save("d.npz", X[:0], LABELS[:0]), r"X has shape \(0, 8\), so it has no rows"),
+    "all-zero row": (lambda: save("d.npz", with_value(3, 0.0)), r"1 row \(3\) of zeros only"),
+    "no labels": (lambda: save("d.npz", labels=None), "d.npz has no labelled row: label some rows"),
+    "no labelled row": (lambda: save("d.npz", labels=np.full(300, "")), "d.npz has no labelled row"),
+    "nothing unlabelled": (lambda: save("d.npz", labels=WORDS), "Every row of d.npz is labelled, so there is nothing"),
+    "one known class": (lambda: save("d.npz", labels=of_one_class()), "hold only one class, 'ant': label some"),
+    "n_classes": (lambda: (save("d.npz"), "--n-classes", "3"),
+                  "--n-classes 3 is smaller than the number of known classes, 4: give at least 4"),
+    "n_classes too many": (lambda: (save("d.npz"), "--n-classes", "301"), "larger than the number of rows"),
+    "duplicate ids": (lambda: save("d.npz", ids=np.zeros(300, dtype=int)), "ids has 0 more than once"),
+    "labels of the wrong length": (short_labels, "labels.txt: labels has 299 values but X has 300 rows"),
+    "mixed labels": (lambda: save("d.npz", labels=np.array([1.5, 2, *[-1] * 298])), "continuous values"),
+    "truncated npz": (lambda: truncated(save("d.npz")), "d.npz is not an .npz file, or is truncated"),
+    "truncated parquet": (lambda: truncated(parquet("d.parquet")), "d.parquet cannot be read"),
+    "object array": (lambda: save("d.npz", X.astype(object)), "d.npz holds pickled objects, which are never loaded"),
+    "missing file": (lambda: "nowhere.npz", "nowhere.npz is not there or not a file"),
+    "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
+    "unknown settings": (lambda: (save("d.npz"), "--settings", "x"), "--settings 'x' is unknown: choose default or"),
+    "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of RPIM must be"),
+    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
+    "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
+    "device": (lambda: (save("d.npz"), "--device", "abacus"), "--device 'abacus' is not there"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
+    make, message = BAD_INPUT[case]
+    made = make()
+    arguments = (made,) if isinstance(made, str) else made
+    before = sorted(os.listdir())
+    code, out, err = command("discover", arguments[0], "-o", "run", *FAST, *arguments[1:])
+    assert (code, out) == (2, "")
+    assert re.search(message if "\\" in message else re.escape(message), err)
+    assert err.startswith("rpim: ")
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
+
+
+def test_an_output_that_exists(command):
+    save("d.npz")
+    os.mkdir("thesis")
+    code, _, err = command("discover", "d.npz", "-o", "thesis", *FAST, "--overwrite")
+    assert code == 2
+    assert err == "rpim: thesis exists and is not a run folder (it has no run.json): choose another name.\n"
+    assert command("discover", "d.npz", "-o", "run", *FAST, "-q")[0] == 0
+    created = Path("run/run.json").read_bytes()
+    code, _, err = command("discover", "d.npz", "-o", "run", *FAST)
+    assert code == 2
+    assert err == "rpim: run exists already: choose another name, or say --overwrite (overwrite=True).\n"
+    assert Path("run/run.json").read_bytes() == created
+    assert command("discover", "d.npz", "-o", "run", *FAST, "-q", "--overwrite", "--seed", "1")[0] == 0
+    assert Discovery.load("run").provenance["seed"] == 1
+    assert sorted(os.listdir()) == ["d.npz", "run", "thesis"]
+    code, _, err = command("discover", "d.npz", "-o", "no/such/run", *FAST)
+    assert (code, "is not a folder: create it first" in err) == (2, True)
+    code, _, err = command("demo", "-o", "run")
+    assert (code, "run exists already" in err) == (2, True)
+
+
+def test_a_full_disk(command, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save("d.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr("rpim.assignments.Assignments.write_parquet", full)
+        code, out, err = command("discover", "d.npz", "-o", "run", *FAST)
+    assert (code, out, err) == (2, "", "rpim: run was not written, no space left on its disk: free some of it.\n")
+    monkeypatch.setattr(FeatureSet, "read", full)
+    code, _, err = command("discover", "d.npz", "-o", "run", *FAST)
+    assert (code, err) == (2, "rpim: no space left on the disk, so nothing was written: free some of it.\n")
+    assert os.listdir() == ["d.npz"]
+
+
+def test_a_failure_is_one_line_and_debug_shows_where(command, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("division by zero\nsecond line")
+
+    monkeypatch.setattr(FeatureSet, "read", broken)
+    code, _, err = command("discover", "d.npz", "-o", "run")
+    assert (code, err) == (1, "rpim: ZeroDivisionError: division by zero (run rpim --debug … to see where)\n")
+    code, _, err = command("--debug", "discover", "d.npz", "-o", "run")
+    assert code == 1
+    assert "Traceback" in err
+    assert ", in broken" in err
+
+
+def test_debug_shows_the_traceback_of_bad_input_as_well(command):
+    code, _, err = command("--debug", "discover", "nowhere.npz", "-o", "run")
+    assert code == 2
+    assert "Traceback" in err
+
+
+@pytest.mark.parametrize("arguments", [("discover",), ("discover", "d.npz", "-o", "r", "--n-classes", "x"), ("fly",)])
+def test_usage_errors_exit_with_2(command, arguments):
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_while_fitting_leaves_nothing(tmp_path):
+    save(str(tmp_path / "d.npz"))
+    script = """
+from rpim.cli import main
+from rpim.methods import infomax
+discover = infomax.InfoMaxEstimator._discover
+def endless(self, problem):
+    self.max_iter = 10**9
+    print("fitting", flush=True)
+    return discover(self, problem)
+infomax.InfoMaxEstimator._discover = endless
+main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "discover", "d.npz", "-o", "run", *FAST],
+        env=ENVIRONMENT, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "fitting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (2, "rpim: interrupted; nothing was written.\n")
+    assert os.listdir(tmp_path) == ["d.npz"]
+
+
+def test_help_and_version_do_without_torch():
+    script = (
+        "import sys\nfrom rpim.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'torch', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    for arguments in (["--help"], ["--version"], ["discover", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+
+def test_version(command):
+    assert command("--version") == (0, f"rpim {rpim.__version__}\n", "")
+
+
+@pytest.mark.slow
+def test_demo(command):
+    code, out, err = command("demo")
+    assert (code, err) == (0, "")
+    assert "1,797 rows, 450 of them with a label (5 known classes)." in out
+    assert "to 5 new classes." in " ".join(out.split())
+    accuracy = re.search(r"All ([\d.]+)%  Known ([\d.]+)%  Unknown ([\d.]+)%", out)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 80
+    mostly = set(re.findall(r"^new-\d +\d+ +\d+% +([a-z]+) *$", out, re.MULTILINE))
+    assert {"six", "seven"} <= mostly <= {"five", "six", "seven", "eight", "nine"}
+    assert Discovery.load("rpim-demo").classes.tolist() == [
+        "four", "one", "three", "two", "zero", "new-1", "new-2", "new-3", "new-4", "new-5",
+    ]  # fmt: skip

@@ -1,0 +1,184 @@
+"""The searches that never look at the truth of the unlabelled rows: hidden classes, and the number of classes."""
+
+import numpy as np
+import pytest
+import torch
+
+from rpim.search.held_out import Division, best_setting, can_divide, divide
+from rpim.search.n_classes import max_acc
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def labelled(sizes):
+    """Rows that say who they are: class and running number; the classes come mixed."""
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    order = torch.randperm(len(labels), generator=seeded(9))
+    labels = labels[order]
+    x = torch.stack([labels.float(), torch.arange(len(labels)).float()], dim=1)
+    return x, labels
+
+
+@pytest.mark.parametrize(("n_classes", "n_known"), [(4, 2), (6, 3), (7, 4)])
+def test_half_of_the_classes_are_known(n_classes, n_known):
+    division = divide(*labelled([8] * n_classes), seeded())
+    assert (division.n_known, division.n_classes) == (n_known, n_classes)
+    assert set(division.labels.tolist()) == set(range(n_known))
+    hidden = division.truth[len(division.labels) :]
+    assert set(hidden.tolist()) == set(range(n_classes))
+
+
+@pytest.mark.parametrize(("size", "n_hidden"), [(2, 1), (4, 1), (8, 2), (20, 5)])
+def test_a_quarter_of_each_known_class_is_hidden(size, n_hidden):
+    division = divide(*labelled([size] * 4), seeded())
+    hidden = torch.from_numpy(division.truth[len(division.labels) :])
+    assert torch.bincount(hidden).tolist() == [n_hidden, n_hidden, size, size]
+    assert torch.bincount(division.labels).tolist() == [size - n_hidden] * 2
+
+
+def test_every_row_is_there_once_under_one_code():
+    x, labels = labelled([5, 6, 7, 8, 9])
+    division = divide(x, labels, seeded())
+    assert sorted(division.x[:, 1].tolist()) == x[:, 1].tolist()
+    pairs = set(zip(division.x[:, 0].tolist(), division.truth.tolist(), strict=True))
+    assert len(pairs) == 5, "one code for each class, and one class for each code"
+    assert {code for _, code in pairs} == set(range(5))
+    assert division.labels.tolist() == division.truth[: len(division.labels)].tolist()
+
+
+def test_divisions_are_drawn_from_the_generator():
+    x, labels = labelled([6] * 6)
+    first, again, other = (divide(x, labels, seeded(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first.x, again.x)
+    assert torch.equal(first.labels, again.labels)
+    assert np.array_equal(first.truth, again.truth)
+    assert not torch.equal(first.x, other.x)
+
+
+def test_unlabelled_rows_are_never_looked_at():
+    x, labels = labelled([6] * 4)
+    with_rest = torch.cat([x, torch.full((10, 2), float("nan"))])
+    division = divide(with_rest, labels, seeded())
+    assert torch.equal(division.x, divide(x, labels, seeded()).x)
+    assert torch.isfinite(division.x).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3], True),
+        ([0, 0, 1, 1, 2, 2], False),  # three classes
+        ([0, 0, 1, 1, 2, 2, 3], False),  # a class of one row
+        ([0, 0, 1, 1, 3, 3, 4, 4], False),  # a code without rows
+        ([], False),
+    ],
+)
+def test_can_divide(labels, expected):
+    assert can_divide(torch.tensor(labels, dtype=torch.long)) is expected
+
+
+def test_score_by_hand():
+    # Two rows keep their label; of the five hidden ones 0-0 (1), 1-2 (2) match and two rows are wrong.
+    division = Division(torch.zeros(7, 1), torch.tensor([0, 0]), np.array([0, 0, 0, 1, 1, 1, 1]), 1, 2)
+    assert division.score(torch.tensor([0, 0, 0, 2, 2, 0, 3])) == 3 / 5
+
+
+def test_the_truth_scores_one_and_labelled_rows_do_not_count():
+    division = divide(*labelled([8] * 4), seeded())
+    truth = torch.from_numpy(division.truth)
+    assert division.score(truth) == 1.0
+    assert division.score(torch.tensor([2, 3, 0, 1])[truth]) == 1.0, "names do not matter"
+    wrong = truth.clone()
+    wrong[: len(division.labels)] = 3
+    assert division.score(wrong) == 1.0
+    wrong[-1] = (wrong[-1] + 1) % 4
+    assert division.score(wrong) == 1.0 - 1 / (len(truth) - len(division.labels))
+
+
+def test_best_setting():
+    divisions = [divide(*labelled([8] * 4), seeded(seed)) for seed in range(2)]
+    heard = []
+
+    def predict(n_right, division):
+        predicted = torch.from_numpy(division.truth).clone()
+        predicted[len(division.labels) + n_right :] = 9
+        return predicted
+
+    best, scores = best_setting([2, 15, 20, 20, 5], divisions, predict, on_trial=lambda: heard.append(1))
+    assert best == 20
+    by_hand = np.mean([division.score(predict(15, division)) for division in divisions])
+    assert scores[1] == pytest.approx(by_hand)
+    assert len(heard) == 10
+
+
+def test_a_gain_within_its_standard_error_changes_nothing():
+    divisions = [divide(*labelled([8] * 4), seeded(seed)) for seed in range(2)]
+    hits = {("a", 0): 10, ("a", 1): 10, ("b", 0): 8, ("b", 1): 13, ("c", 0): 11, ("c", 1): 11}
+
+    def predict(setting, division):
+        predicted = torch.from_numpy(division.truth).clone()
+        wrong = predicted[len(division.labels) + hits[setting, 0 if division is divisions[0] else 1] :]
+        wrong.copy_(torch.arange(100, 100 + len(wrong)))  # each in a class of its own: none is matched
+        return predicted
+
+    assert best_setting(["a", "b"], divisions, predict)[0] == "a", "b wins by chance: +3 and -2"
+    assert best_setting(["a", "c"], divisions, predict)[0] == "c", "c wins every time"
+
+
+def test_of_equal_settings_the_first_is_kept():
+    division = divide(*labelled([8] * 4), seeded())
+    best, _ = best_setting(["a", "b"], [division], lambda setting, d: torch.from_numpy(d.truth))
+    assert best == "a"
+
+
+# -- the number of classes ------------------------------------------------------------------------------------------
+
+
+def discovery(blobs, n_classes, n_known, size=24, seed=0):
+    """Blobs of which the first are known and half labelled, the labelled rows first."""
+    x, truth = blobs([size] * n_classes, n_features=n_classes + 2, seed=seed)
+    is_labelled = (truth < n_known) & (torch.arange(len(x)) % 2 == 0)
+    rows = torch.cat([torch.nonzero(is_labelled).flatten(), torch.nonzero(~is_labelled).flatten()])
+    return x[rows], truth[is_labelled]
+
+
+def crowded(seed):
+    """Eight blobs in the plane: four known ones at the corners of a small square, four others far out."""
+    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]])
+    truth = torch.arange(8).repeat_interleave(24)
+    x = torch.cat([corners, 8.0 * corners])[truth] + 0.1 * torch.randn(len(truth), 2, generator=seeded(seed))
+    is_labelled = (truth < 4) & (torch.arange(len(x)) % 2 == 0)
+    rows = torch.cat([torch.nonzero(is_labelled).flatten(), torch.nonzero(~is_labelled).flatten()])
+    return x[rows], truth[is_labelled]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_max_acc_finds_the_number_of_blobs(seed):
+    # With fewer than eight clusters the known ones merge with each other first, with more they split.
+    k, tried = max_acc(*crowded(seed), upper=16, generator=seeded(seed))
+    assert abs(k - 8) <= 2, tried
+    assert tried[k] == max(tried.values())
+    assert list(tried) == sorted(tried)
+    assert min(tried) == 4
+
+
+def test_max_acc_keeps_to_its_bounds(blobs):
+    x, labels = discovery(blobs, n_classes=8, n_known=4)
+    heard = []
+    k, tried = max_acc(x, labels, upper=6, generator=seeded(), on_trial=lambda: heard.append(1))
+    assert 4 <= k <= 6
+    assert set(tried) <= {4, 5, 6}
+    assert len(heard) == len(tried), "no K is clustered twice"
+    assert max_acc(x, labels, upper=4, generator=seeded())[0] == 4
+
+
+def test_max_acc_without_unlabelled_rows():
+    x, labels = labelled([5] * 3)
+    assert max_acc(x, labels, generator=seeded()) == (3, {})
+
+
+def test_max_acc_is_deterministic(blobs):
+    x, labels = discovery(blobs, n_classes=6, n_known=3)
+    assert max_acc(x, labels, generator=seeded(3)) == max_acc(x, labels, generator=seeded(3))

@@ -1,0 +1,209 @@
+"""The contract of DESIGN: RPIM and PIM as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from rpim import PIM, RPIM, InputError, gcd_accuracy
+
+QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 2, "max_iter": 20, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Six separated groups on a sphere; the last two have no label, the others have half of theirs."""
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(6), 30)
+    X = np.eye(6, 12)[truth] + 0.15 * random.randn(180, 12)
+    y = np.where((truth < 4) & (np.arange(180) % 2 == 0), truth, -1)
+    return X, y, truth
+
+
+def expected_failures(estimator):
+    return {
+        "check_classifiers_classes": "it labels rows with -1 and 1, and -1 means unlabelled here (as in "
+        "scikit-learn's own semi-supervised classifiers, which the check exempts by name)"
+    }
+
+
+@pytest.mark.parametrize("estimator", [RPIM(**QUICK, beta=0.2), PIM(**QUICK)], ids=["RPIM", "PIM"])
+def test_check_estimator(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "every row has a label", mostly
+        results = check_estimator(estimator, expected_failed_checks=expected_failures(estimator), on_fail=None)
+    failed = [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"]
+    assert failed == []
+    assert sum(r["status"] == "passed" for r in results) > 50
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM])
+def test_finds_the_separated_groups_by_default(method, problem):
+    X, y, truth = problem
+    model = method(n_classes=6, random_state=0).fit(X, y)
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all == 1.0
+    assert model.known_classes_.tolist() == [0, 1, 2, 3]
+    assert model.new_classes_.tolist() == [4, 5]
+    assert model.search_["trade_off"], "the default searches the trade-off on held-out classes"
+
+
+def test_the_number_of_classes_is_estimated_when_it_is_not_given(problem):
+    X, y, _ = problem
+    model = RPIM(**QUICK, beta=0.2).fit(X, y)
+    assert 5 <= model.n_classes_ <= 8
+    assert len(model.n_classes_curve_) > 3
+
+
+@pytest.mark.parametrize("settings", ["default", "paper"])
+def test_rpim_without_its_parts_is_pim_to_the_last_bit(settings, problem):
+    X, y, _ = problem
+    shared = {"n_classes": 6, "settings": settings, "max_iter": 30, "n_init": 3, "random_state": 3}
+    pim = PIM(**shared).fit(X, y)
+    bare = RPIM(**shared, h="none", pseudo_labels=False, mixed_labels=False).fit(X, y)
+    assert np.array_equal(pim.head_.prototypes.numpy(), bare.head_.prototypes.numpy())
+    assert (pim.trade_off_, pim.weight_decay_) == (bare.trade_off_, bare.weight_decay_)
+
+
+@pytest.mark.parametrize("h", ["none", "semantic-bias"])
+@pytest.mark.parametrize("pseudo_labels", [False, True])
+@pytest.mark.parametrize("mixed_labels", [False, True])
+def test_every_row_of_the_ablation_is_a_setting(h, pseudo_labels, mixed_labels, problem):
+    X, y, _ = problem
+    model = RPIM(6, h=h, pseudo_labels=pseudo_labels, mixed_labels=mixed_labels, beta=0.2, **QUICK).fit(X, y)
+    last = model.history_[-1]
+    assert (last["L_R"] > 0) == pseudo_labels
+    assert (last["L_S"] > 0) == mixed_labels
+    assert (last["CE"] > 0) == (not mixed_labels)
+    assert ("B" in model.head_.transform.parameters) == (h != "none")
+
+
+@pytest.mark.parametrize("h", ["linear", "linear-bias", "semantic-scale-bias", "mlp"])
+def test_the_other_transformations_train(h, problem):
+    X, y, truth = problem
+    model = RPIM(6, h=h, beta=0.2, **QUICK).fit(X, y)
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
+
+
+def test_low_rank(problem):
+    X, y, _ = problem
+    model = RPIM(6, rank=2, beta=0.2, **QUICK).fit(X, y)
+    assert sum(p.numel() for p in model.head_.transform.parameters.values()) == 12 * 2 * 2 + 12
+
+
+def test_the_same_random_state_gives_the_same_bits(problem):
+    X, y, _ = problem
+    first, second = (RPIM(6, random_state=5).fit(X, y).predict_proba(X) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_labelled_rows_keep_their_label_even_where_the_model_disagrees(problem):
+    X, y, truth = problem
+    y = y.copy()
+    wrong = np.flatnonzero(truth == 0)[0]
+    y[wrong] = 3
+    model = RPIM(6, h="none", beta=0.2, **QUICK).fit(X, y)  # the semantic bias has room to learn even this label
+    assert model.predict(X[[wrong]])[0] == 0
+    assert model.labels_[wrong] == 3
+
+
+@pytest.mark.parametrize("unlabelled", ["", None, np.nan])
+def test_string_labels_come_back_as_strings(unlabelled, problem):
+    X, y, truth = problem
+    names = np.array(["ant", "bee", "cat", "dog"], dtype=object)
+    labels = np.array([names[c] if c >= 0 else unlabelled for c in y], dtype=object)
+    model = RPIM(6, beta=0.2, **QUICK).fit(X, labels)
+    assert model.classes_.tolist() == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
+    assert set(model.labels_[truth == 1]) == {"bee"}
+    assert len(set(model.predict(X[truth == 4]))) == 1
+    assert model.predict(X[truth == 4])[0].startswith("new-")
+
+
+def test_pipeline_clone_pickle_and_dataframe(problem):
+    X, y, _ = problem
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+    pipeline = make_pipeline(StandardScaler(), RPIM(6, beta=0.2, **QUICK)).fit(frame, pd.Series(y))
+    expected = pipeline.predict(frame)
+    assert np.array_equal(clone(pipeline).fit(frame, y).predict(frame), expected)
+    assert np.array_equal(pickle.loads(pickle.dumps(pipeline)).predict(frame), expected)
+    assert pipeline.transform(frame).shape == (180, 12)
+
+
+def test_grid_search(problem):
+    X, y, truth = problem
+    search = GridSearchCV(
+        RPIM(6, beta=0.2, **QUICK), {"trade_off": [0.05, 0.1]}, cv=KFold(2, shuffle=True, random_state=0),
+        scoring=lambda model, X, y: float(np.mean(model.predict(X)[y >= 0] == y[y >= 0])),
+    )  # fmt: skip
+    search.fit(X, y)
+    assert search.best_score_ > 0.95
+
+
+def test_probabilities_are_rows_of_one_in_the_order_of_classes(problem):
+    X, y, truth = problem
+    model = RPIM(6, beta=0.2, **QUICK).fit(X, y)
+    probabilities = model.predict_proba(X)
+    assert np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-5)
+    assert (model.classes_[probabilities.argmax(axis=1)][truth < 4] == truth[truth < 4]).mean() > 0.95
+
+
+def test_nothing_depends_on_the_truth_of_unlabelled_rows(problem):
+    """fit sees X and y alone; another truth behind the same X and y cannot change a bit."""
+    X, y, truth = problem
+    results = []
+    for seed in (0, 1):
+        shuffled = truth.copy()
+        hidden = np.flatnonzero(y < 0)
+        shuffled[hidden] = np.random.RandomState(seed).permutation(truth[hidden])
+        seen = np.where(y >= 0, shuffled, -1)
+        results.append(RPIM(6, random_state=0).fit(X, seen))
+    assert np.array_equal(results[0].predict_proba(X), results[1].predict_proba(X))
+    assert results[0].search_ == results[1].search_
+
+
+def test_principal_directions_are_kept_and_used_for_new_rows(problem):
+    X, y, truth = problem
+    model = RPIM(6, n_components=6, beta=0.2, **QUICK).fit(X, y)
+    assert model.transform(X[:3]).shape == (3, 6)
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
+
+
+@pytest.mark.parametrize(
+    ("labels", "parameters", "message"),
+    [
+        (lambda y: np.full_like(y, -1), {}, "No row has a label"),
+        (lambda y: np.where(y == 0, 0, -1), {}, "only one class, 0"),
+        (lambda y: y, {"n_classes": 3}, r"n_classes=3 is smaller than the number of known classes \(4\)"),
+        (lambda y: y, {"n_classes": 500}, r"n_classes=500 is larger than the number of rows \(180\)"),
+        (lambda y: None, {}, "requires y to be passed"),
+        (lambda y: np.where(y == 0, np.inf, y), {}, "infinity"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(labels, parameters, message, problem):
+    X, y, _ = problem
+    with pytest.raises(InputError, match=message):
+        RPIM(**{"n_classes": 6, **QUICK, **parameters}).fit(X, labels(y))
+
+
+def test_everything_labelled_warns_and_trains(problem):
+    X, _, truth = problem
+    with pytest.warns(UserWarning, match="nothing to discover"):
+        model = RPIM(beta=0.2, **QUICK).fit(X, truth)
+    assert model.n_classes_ == 6
+    assert (model.predict(X) == truth).mean() > 0.95
+
+
+def test_too_few_known_classes_for_a_search_use_the_defaults(problem):
+    X, y, _ = problem
+    y = np.where(y > 1, -1, y)
+    model = RPIM(6, random_state=0).fit(X, y)
+    assert model.search_ == {}
+    assert (model.trade_off_, model.beta_, model.weight_decay_) == (0.1, 0.2, 0.01)

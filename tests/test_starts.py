@@ -1,0 +1,139 @@
+"""Several starts made into one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rpim import starts
+from rpim.metrics import clustering_accuracy
+from rpim.optimise import Objective
+from rpim.starts import consensus, consensus_start, single_start
+
+OBJECTIVE = Objective()
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def probabilities(n=12, k=5, seed=0):
+    # Sharp, with every class in use, so that a column is most like itself.
+    own = torch.arange(n) % k
+    logits = torch.randn(n, k, generator=seeded(seed), dtype=torch.float64)
+    return torch.softmax(logits + 5.0 * torch.eye(k, dtype=torch.float64)[own], dim=1)
+
+
+def test_consensus_by_hand():
+    # One known class, two new ones; the second member has the new ones the other way round.
+    first = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1], [0.0, 0.2, 0.8]])
+    second = torch.tensor([[0.6, 0.2, 0.2], [0.2, 0.0, 0.8], [0.0, 0.6, 0.4]])
+    combined = consensus([first, second], reference=0, n_known=1)
+    expected = torch.tensor([[0.7, 0.15, 0.15], [0.1, 0.85, 0.05], [0.0, 0.3, 0.7]])
+    torch.testing.assert_close(combined, expected)
+
+
+@pytest.mark.parametrize("reference", [0, 1, 2])
+def test_consensus_of_permuted_copies(reference):
+    z = probabilities()
+    members = [z, z[:, [0, 1, 4, 2, 3]], z[:, [0, 1, 3, 4, 2]]]
+    members = [m.clone() for m in members]
+    expected = members[reference].clone()
+    torch.testing.assert_close(consensus(members, reference, n_known=2), expected)
+    for member in members:  # every member has been put into the reference's order
+        torch.testing.assert_close(member, expected)
+
+
+def test_known_classes_are_not_matched():
+    z = probabilities()
+    swapped = z[:, [1, 0, 2, 3, 4]]
+    combined = consensus([z.clone(), swapped.clone()], reference=0, n_known=2)
+    torch.testing.assert_close(combined, (z + swapped) / 2)
+
+
+@pytest.mark.parametrize("n_known", [4, 5])
+def test_one_new_class_or_none(n_known):
+    z, other = probabilities(seed=0), probabilities(seed=1)
+    torch.testing.assert_close(consensus([z.clone(), other.clone()], 0, n_known), (z + other) / 2)
+
+
+def test_consensus_of_one():
+    z = probabilities()
+    torch.testing.assert_close(consensus([z.clone()], 0, n_known=2), z)
+
+
+@pytest.fixture
+def problem(blobs):
+    """Two known classes of five, half of each labelled, the labelled rows first."""
+    x, truth = blobs([20, 20, 16, 12, 8], n_features=8)
+    labelled = torch.cat([torch.arange(0, 10), torch.arange(20, 30)])
+    rest = torch.tensor(sorted(set(range(len(x))) - set(labelled.tolist())))
+    rows = torch.cat([labelled, rest])
+    return x[rows], truth[labelled], truth[rows]
+
+
+def start(problem, objective=OBJECTIVE, n_starts=3, on_step=None):
+    x, labels, _ = problem
+    return consensus_start(x, labels, 5, 2, n_starts=n_starts, objective=objective, temperature=25.0, max_iter=5,
+                           generator=seeded(), on_step=on_step)
+
+
+def test_consensus_start_finds_blobs(problem):
+    x, _, truth = problem
+    heard = []
+    found = start(problem, on_step=lambda: heard.append(1))
+    assert found.prototypes.shape == (5, 8)
+    nearest = torch.cdist(x, found.prototypes).argmin(dim=1)
+    assert (nearest[truth < 2] == truth[truth < 2]).all(), "known classes keep their place"
+    assert clustering_accuracy(truth.numpy(), nearest.numpy()) == 1.0
+    for k in range(5):  # and each prototype is the mean of its blob
+        torch.testing.assert_close(found.prototypes[nearest[truth == k][0]], x[truth == k].mean(dim=0))
+    assert found.agreement == 1.0
+    assert len(found.objectives) == len(heard) == 3
+
+
+def test_labelled_rows_stay_in_their_class(problem):
+    x, labels, truth = problem
+    labels = labels.clone()
+    labels[0] = 1  # a row in the midst of class 0
+    found = start((x, labels, truth))
+    assigned = truth.clone()
+    assigned[0] = 1
+    for k in (0, 1):
+        torch.testing.assert_close(found.prototypes[k], x[assigned == k].mean(dim=0))
+
+
+def test_starts_that_differ(monkeypatch):
+    references = []
+
+    def spy(members, reference, n_known):
+        references.append(reference)
+        return consensus(members, reference, n_known)
+
+    monkeypatch.setattr(starts, "consensus", spy)
+    x = torch.nn.functional.normalize(torch.randn(80, 6, generator=seeded()), dim=1)
+    found = consensus_start(x, torch.tensor([0, 1]), 6, 2, n_starts=4, objective=OBJECTIVE, temperature=25.0,
+                            max_iter=4, generator=seeded())
+    assert 0.0 < found.agreement < 1.0
+    assert len(set(found.objectives)) == 4
+    assert references == [found.objectives.index(min(found.objectives))], "the lowest objective leads"
+    assert torch.isfinite(found.prototypes).all()
+
+
+def test_consensus_start_of_one_start_agrees_with_itself(problem):
+    assert start(problem, n_starts=1).agreement == 1.0
+
+
+def test_the_same_seed_gives_the_same_start_and_members_are_trained_as_pim(problem):
+    first = start(problem, n_starts=2)
+    again = start(problem, replace(OBJECTIVE, pseudo_labels=False, mixed_labels=False), n_starts=2)
+    assert torch.equal(first.prototypes, again.prototypes)
+    assert first.objectives == again.objectives
+
+
+def test_single_start(problem):
+    x, labels, truth = problem
+    found = single_start(x, labels, 5, n_init=10, generator=seeded())
+    nearest = torch.cdist(x, found.prototypes).argmin(dim=1)
+    assert clustering_accuracy(truth.numpy(), nearest.numpy()) == 1.0
+    assert found.agreement == 1.0
