@@ -1,7 +1,13 @@
 """What several test files share: separated blobs, and the transformations h written as plain formulas."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny matrices: a second thread costs more than it brings
+
 import pytest
 import torch
+
+torch.set_num_threads(1)
 
 
 def _unit(rows):
@@ -24,7 +30,7 @@ def blobs():
 
 @pytest.fixture
 def plain_h():
-    """x' = h(x) from the parameters p, for autograd: the table of SPEC.md section 2, without a word of our code."""
+    """x' = h(x) from the parameters p, for autograd: the table of docs/method.md, without a word of our code."""
     return {
         "none": lambda p, x: x,
         "semantic-bias": lambda p, x: _unit(x + x @ p["B"].T + p["b"]),
@@ -44,7 +50,7 @@ def make_transform():
     def make(name, n_features, move=0.3, seed=1):
         generator = torch.Generator().manual_seed(seed)
         kind, rank = ("semantic-bias", 2) if name == "low-rank" else (name, None)
-        transform = TRANSFORMS[kind].initial(n_features, rank=rank, generator=generator, dtype=torch.float64)
+        transform = TRANSFORMS[kind].initial(torch.empty(n_features, dtype=torch.float64), rank, generator)
         for value in transform.parameters.values():
             value += move * torch.randn(value.shape, generator=generator, dtype=torch.float64)
         return transform

@@ -1,4 +1,4 @@
-"""The whole objective and its gradient, and Adam's steps, against a plain autograd reading of SPEC.md section 3."""
+"""The whole objective and its gradient, and Adam's steps, against a plain autograd reading of docs/method.md."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def plain_sinkhorn(z, objective):
 
 
 def plain_terms(parameters, h, x, labels, objective, temperature=TEMPERATURE):
-    """SPEC.md section 3, line by line, to be differentiated by autograd."""
+    """docs/method.md, line by line, to be differentiated by autograd."""
     log_z = torch.log_softmax(temperature * h(parameters, x) @ parameters["prototypes"].T, dim=1)
     z = log_z.exp()
     n_labelled = len(labels)

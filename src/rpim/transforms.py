@@ -25,9 +25,8 @@ class Transform:
         self.parameters: dict[str, Tensor] = dict(parameters)
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
-        """The transformation at the start of the training."""
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
+        """The transformation at the start of the training, for rows of the width, type and device of ``like``."""
         return cls({})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
@@ -39,6 +38,10 @@ class Transform:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)[0]
+
+
+def _identity(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
 
 
 def _normalise(u: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,12 +62,11 @@ class SemanticBias(Transform):
     name = "semantic-bias"
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
         if rank is not None:
-            return LowRankSemanticBias.initial(n_features, rank=rank, generator=generator, dtype=dtype, device=device)
-        return cls({"B": torch.zeros(n_features, n_features, dtype=dtype, device=device),
-                    "b": torch.zeros(n_features, dtype=dtype, device=device)})
+            return LowRankSemanticBias.initial(like, rank, generator)
+        d = like.shape[-1]
+        return cls({"B": like.new_zeros(d, d), "b": like.new_zeros(d)})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         u = torch.addmm(self.parameters["b"], x, self.parameters["B"].T).add_(x)  # (n, D)
@@ -82,12 +84,11 @@ class LowRankSemanticBias(Transform):
     name = "semantic-bias"
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
-        r = rank or n_features
-        v = torch.randn(r, n_features, dtype=dtype, generator=generator) / n_features**0.5
-        return cls({"U": torch.zeros(n_features, r, dtype=dtype, device=device), "V": v.to(device),
-                    "b": torch.zeros(n_features, dtype=dtype, device=device)})
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
+        d = like.shape[-1]
+        r = d if rank is None else rank
+        v = torch.randn(r, d, dtype=like.dtype, generator=generator).to(like.device) / d**0.5
+        return cls({"U": like.new_zeros(d, r), "V": v, "b": like.new_zeros(d)})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         inner = x @ self.parameters["V"].T  # (n, r)
@@ -110,11 +111,10 @@ class Linear(Transform):
     bias: ClassVar[bool] = False
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
-        parameters = {"W": torch.eye(n_features, dtype=dtype, device=device)}
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
+        parameters = {"W": _identity(like)}
         if cls.bias:
-            parameters["b"] = torch.zeros(n_features, dtype=dtype, device=device)
+            parameters["b"] = like.new_zeros(like.shape[-1])
         return cls(parameters)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
@@ -142,13 +142,9 @@ class SemanticScaleBias(Transform):
     name = "semantic-scale-bias"
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(*shape, dtype=dtype, device=device)
-
-        d = n_features
-        return cls({"S": zeros(d, d), "s": zeros(d) + 1.0, "B": zeros(d, d), "b": zeros(d)})
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
+        d = like.shape[-1]
+        return cls({"S": like.new_zeros(d, d), "s": like.new_ones(d), "B": like.new_zeros(d, d), "b": like.new_zeros(d)})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         p = self.parameters
@@ -171,14 +167,9 @@ class MLP(Transform):
     name = "mlp"
 
     @classmethod
-    def initial(cls, n_features: int, *, rank: int | None = None, generator: torch.Generator | None = None,
-                dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Transform:
-        def layer() -> tuple[Tensor, Tensor]:
-            return (torch.eye(n_features, dtype=dtype, device=device),
-                    torch.zeros(n_features, dtype=dtype, device=device))
-
-        (w1, b1), (w2, b2) = layer(), layer()
-        return cls({"W1": w1, "b1": b1, "W2": w2, "b2": b2})
+    def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
+        d = like.shape[-1]
+        return cls({"W1": _identity(like), "b1": like.new_zeros(d), "W2": _identity(like), "b2": like.new_zeros(d)})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         p = self.parameters

@@ -121,9 +121,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return Schedule(self._resolved("learning_rate"), setting.weight_decay, self._resolved("max_iter"))
 
     def _new_head(self, prototypes: Tensor, generator: torch.Generator) -> Head:
-        transform = TRANSFORMS[self.h].initial(
-            prototypes.shape[1], rank=self.rank, generator=generator, dtype=prototypes.dtype, device=prototypes.device
-        )
+        transform = TRANSFORMS[self.h].initial(prototypes, self.rank, generator)
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
