@@ -3,9 +3,9 @@
     python benchmarks/accuracy.py --data FOLDER --suite main
     python benchmarks/accuracy.py --data FOLDER --suite ablation --sets banking77 cub200
 
-FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). Every cell (suite, setting,
-data set, seed) is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth
-of unlabelled rows is used for one thing: the accuracy that is written down at the end.
+FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). Every cell (suite,
+setting, data set, seed) is appended to a .jsonl file as soon as it is done, and cells that are there are not run again.
+The truth of unlabelled rows is used for one thing: the accuracy that is written down at the end.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from protocol import DATA_SETS, load
 
+from protocol import DATA_SETS, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.methods.base import DiscoveryEstimator
 
-# PIM as published, but for three things that make it affordable on two cores: 200 steps at five times the learning rate
-# instead of 1000 (see the suite "schedule" for what that changes), 256 principal directions, and 20 restarts of k-means.
+# PIM as published, but for three things that make it affordable on two cores: 200 steps at five times the learning
+# rate instead of 1000 (the suite "schedule" shows what that changes), 256 principal directions, 20 restarts of k-means.
 PIM_PAPER = {"settings": "paper", "weight_decay": 0.01, "learning_rate": 5e-3, "max_iter": 200, "n_init": 20,
              "n_components": 256}  # fmt: skip
 FIXED = {"trade_off": 0.1, "weight_decay": 0.01}
@@ -105,7 +105,8 @@ def table(cells: list[dict[str, object]], settings: list[str], data_sets: list[s
                 row.append("—")
                 continue
             means.append([np.mean(v) for v in shares])
-            row.append("/".join(f"{np.mean(v):.1f}" for v in shares) + f" ±{np.std(shares[0]):.1f}/{np.std(shares[2]):.1f}")
+            spread = f" ±{np.std(shares[0]):.1f}/{np.std(shares[2]):.1f}"
+            row.append("/".join(f"{np.mean(v):.1f}" for v in shares) + spread)
         average = "/".join(f"{m:.1f}" for m in np.mean(means, axis=0)) if len(means) == len(data_sets) else "—"
         lines.append(f"| {setting} | " + " | ".join(row) + f" | {average} |")
     return "\n".join(lines)

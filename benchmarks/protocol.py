@@ -1,7 +1,7 @@
-"""The feature sets and splits on which accuracy is measured (not shipped: see docs/results.md for where they come from).
+"""The feature sets and splits on which accuracy is measured (not shipped: docs/results.md says what they are).
 
-A feature set is an .npz with ``features``, ``labels`` and ``split``. Seed s decides the known classes (where the set has
-no published list of them) and which half of their training rows keeps its label.
+A feature set is an .npz with ``features``, ``labels`` and ``split``. Seed s decides the known classes (where the set
+has no published list of them) and which half of their training rows keeps its label.
 """
 
 from __future__ import annotations

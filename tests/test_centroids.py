@@ -106,11 +106,6 @@ def test_inertia_never_rises_with_more_iterations():
     assert inertias[-1] < inertias[0]
 
 
-def test_every_restart_is_reported():
-    heard = []
-    semi_supervised_kmeans(random_rows(10, 2), NOBODY, 2, n_init=3, generator=seeded(), on_restart=heard.append)
-    assert heard == [0, 1, 2]
-
 
 def test_the_same_seed_gives_the_same_bits():
     x = random_rows(50, 4, dtype=torch.float32)

@@ -138,7 +138,7 @@ def test_pipeline_clone_pickle_and_dataframe(problem):
 
 
 def test_grid_search(problem):
-    X, y, truth = problem
+    X, y, _ = problem
     search = GridSearchCV(
         RPIM(6, beta=0.2, **QUICK), {"trade_off": [0.05, 0.1]}, cv=KFold(2, shuffle=True, random_state=0),
         scoring=lambda model, X, y: float(np.mean(model.predict(X)[y >= 0] == y[y >= 0])),

@@ -7,7 +7,6 @@ N x K x D intermediate, and never more than a block x K matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +50,6 @@ def semi_supervised_kmeans(
     max_iter: int = 50,
     tol: float = 1e-4,
     generator: torch.Generator | None = None,
-    on_restart: Callable[[int], None] | None = None,
 ) -> Clustering:
     """k-means whose labelled rows stay in the cluster of their class: the best of ``n_init`` restarts.
 
@@ -66,8 +64,7 @@ def semi_supervised_kmeans(
     tol : float
         A restart ends when the centroids' squared shift, all together, falls below ``tol`` times the rows' variance.
     """
-    runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator,
-                    on_restart=on_restart)
+    runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
     return min(runs, key=lambda run: run.inertia)
 
 
@@ -80,7 +77,6 @@ def restarts(
     max_iter: int = 50,
     tol: float = 1e-4,
     generator: torch.Generator | None = None,
-    on_restart: Callable[[int], None] | None = None,
 ) -> list[Clustering]:
     """Every restart of ``semi_supervised_kmeans``, in the order they were run."""
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
@@ -89,11 +85,9 @@ def restarts(
     known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
     variance = max(float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()), 1e-6)  # of all features together
     runs = []
-    for restart in range(n_init):
+    for _ in range(n_init):
         centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
         runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance))
-        if on_restart is not None:
-            on_restart(restart)
     return runs
 
 
@@ -168,7 +162,8 @@ def _lloyd(
     labels[:n_pinned] = pinned
     free = x[n_pinned:]
     n_iter = 0
-    for n_iter in range(1, max_iter + 1):
+    while n_iter < max_iter:
+        n_iter += 1
         labels[n_pinned:], scores = nearest_centroid(free, centroids)
         sizes = torch.bincount(labels, minlength=len(centroids))
         new = class_means(x, labels, centroids, sizes)

@@ -8,9 +8,9 @@ With A = I + B, the semantic bias is x' = r (Ax + b), r = 1 / |Ax + b|, a number
     dB        = W^T E - A Q - b g^T,        Q = sum_i q_i x_i x_i^T,  g = sum_i q_i x_i
     db        = W^T e - A g - s b,          s = sum_i q_i
 
-where P_i is the gradient by row i of x' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Against the plain forward and backward this
-saves one of three N x K x D products and every pass over an N x D matrix but two; and all that is added up over rows
-(E, e, Q, g, s) is as small as the parameters.
+where P_i is the gradient by row i of x' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Against the plain forward and backward
+this saves one of three N x K x D products and every pass over an N x D matrix but two; and all that is added up over
+rows (E, e, Q, g, s) is as small as the parameters.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from torch import Tensor
 from rpim.folded import FoldedPass
 from rpim.transforms import Gradients, SemanticBias, Transform
 
+_BLOCK = 8192
 
 @dataclass
 class Head:
@@ -36,8 +37,16 @@ class Head:
         return PlainPass(self)
 
     def probabilities(self, x: Tensor) -> Tensor:
-        """z of a block of rows. (n, K)"""
-        return torch.softmax(self.begin().logits(x)[0], dim=1)
+        """z of any number of rows. (N, K)"""
+        through = self.begin()
+        z = x.new_empty(len(x), len(self.prototypes))
+        for rows in (slice(start, start + _BLOCK) for start in range(0, len(x), _BLOCK)):
+            z[rows] = torch.softmax(through.logits(x[rows])[0], dim=1)
+        return z
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The class of each row. (N,)"""
+        return self.probabilities(x).argmax(dim=1)
 
     def zero_gradients(self) -> Gradients:
         """One buffer of zeros for each parameter."""

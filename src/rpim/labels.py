@@ -66,7 +66,7 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
     missing = unlabelled_rows(values)
     present = values[~missing]
     if present.dtype.kind == "O":
-        kinds = {str if isinstance(v, str) else numbers.Real if isinstance(v, numbers.Real) else type(v) for v in present}
+        kinds = {next((k for k in (str, numbers.Real) if isinstance(v, k)), type(v)) for v in present}
         if len(kinds) > 1:
             raise InputError(
                 "The labels mix text and numbers; give every labelled row a label of one type "

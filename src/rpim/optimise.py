@@ -125,7 +125,8 @@ def _confident(engine: InMemory, scaling: Scaling, objective: Objective) -> Tens
 
 
 def _supervised(
-    labels: Tensor, rows: slice, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective, n_labelled: int
+    labels: Tensor, rows: slice, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective,
+    n_labelled: int,
 ) -> Iterator[tuple[str, terms.Term]]:
     """CE or L_S, or both where L_S is added, on the labelled rows of a block."""
     n_here = len(labels)

@@ -41,7 +41,9 @@ def single_start(
     on_step: OnStep | None = None,
 ) -> Start:
     """The centroids of the best of ``n_init`` restarts by inertia, as the paper starts."""
-    runs = restarts(x, labels, n_classes, n_init=n_init, generator=generator, on_restart=on_step)
+    runs = restarts(x, labels, n_classes, n_init=n_init, generator=generator)
+    if on_step is not None:
+        on_step()
     return Start(min(runs, key=lambda run: run.inertia).centroids, 1.0)
 
 
@@ -58,7 +60,7 @@ def consensus_start(
     for run in runs:
         head = Head(run.centroids.clone(), Transform({}), temperature)
         history = optimise(engine, head, pim, schedule)
-        members.append(torch.cat([head.probabilities(block.x) for block in engine.blocks()]))
+        members.append(head.probabilities(x))
         objectives.append(history[-1]["objective"])
         if on_step is not None:
             on_step()
@@ -82,7 +84,10 @@ def consensus(members: Sequence[Tensor], reference: int, n_known: int) -> Tensor
             shared = target.T @ member[:, n_known:]  # (new, new)
             _, order = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
             member[:, n_known:] = member[:, n_known:][:, torch.as_tensor(order, device=member.device)]
-    return torch.stack([m for m in members]).mean(dim=0) if len(members) > 1 else members[0]
+    total = members[0].clone()
+    for member in members[1:]:
+        total += member
+    return total / len(members)
 
 
 def _agreement(members: Sequence[Tensor], combined: Tensor) -> float:

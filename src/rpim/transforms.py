@@ -144,7 +144,8 @@ class SemanticScaleBias(Transform):
     @classmethod
     def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
         d = like.shape[-1]
-        return cls({"S": like.new_zeros(d, d), "s": like.new_ones(d), "B": like.new_zeros(d, d), "b": like.new_zeros(d)})
+        zeros, ones = like.new_zeros, like.new_ones
+        return cls({"S": zeros(d, d), "s": ones(d), "B": zeros(d, d), "b": zeros(d)})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         p = self.parameters

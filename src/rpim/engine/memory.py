@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 _BLOCK_BYTES = 4 << 20  # of logits: a block's passes then run in the cache, not in main memory

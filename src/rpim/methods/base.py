@@ -80,7 +80,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self.new_classes_ = self.classes_[len(known) :]
         self.n_classes_ = n_classes
         assigned = np.empty(len(codes), dtype=np.int64)
-        assigned[order] = self._probabilities(x).argmax(dim=1).cpu().numpy()
+        assigned[order] = self.head_.predict(x).cpu().numpy()
         self.labels_ = self.classes_[np.where(codes >= 0, codes, assigned)]
         return self
 
@@ -106,15 +106,12 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """The probability of each class (columns as in ``classes_``) for each row."""
-        parts = [self._probabilities(x) for x in self._blocks(X)]
+        parts = [self.head_.probabilities(x) for x in self._blocks(X)]
         return torch.cat(parts).cpu().numpy()
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The refined embedding h(x) of each row, in the directions that the training kept."""
         return torch.cat([self.head_.transform(x) for x in self._blocks(X)]).cpu().numpy()
-
-    def _probabilities(self, x: Tensor) -> Tensor:
-        return torch.cat([self.head_.probabilities(part) for part in x.split(_PREDICT_BLOCK)])
 
     def _blocks(self, X: ArrayLike) -> list[Tensor]:
         check_is_fitted(self)
@@ -144,7 +141,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             raise InputError("No row has a label; label some rows of at least two classes.")
         if len(known) == 1:
             raise InputError(
-                f"The labelled rows hold only one class, {known.tolist()[0]!r}; label some rows of at least two classes."
+                f"The labelled rows hold only one class, {known.tolist()[0]!r}; label rows of at least two classes."
             )
         if self.n_classes is not None and self.n_classes < len(known):
             raise InputError(
@@ -199,4 +196,4 @@ def _device(name: str | None) -> torch.device:
 def _unit_rows(rows: FloatArray) -> FloatArray:
     """Rows of length one; a row of zeros stays as it is."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1.0).astype(rows.dtype)
+    return np.divide(rows, np.where(norms > 0, norms, 1.0), dtype=np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,7 +19,7 @@ from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
 from rpim.starts import Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
 
-AUTO = "auto"
+AUTO: Final = "auto"
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {
@@ -220,7 +220,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         """Train on a divided problem and predict its rows. (n,)"""
         head = self._new_head(prototypes, torch.Generator().manual_seed(0))
         optimise(InMemory(division.x, division.labels, division.n_classes), head, self._objective(setting), schedule)
-        return torch.cat([head.probabilities(part).argmax(dim=1) for part in division.x.split(8192)])
+        return head.predict(division.x)
 
 
 def _step_cost(x: Tensor, n_classes: int, h: str) -> float:

@@ -47,8 +47,7 @@ def paper_trade_off(
             objective, trade_off=trade_off, labels=False, pseudo_labels=False, mixed_labels=False
         )
         optimise(engine, head, unsupervised, schedule)
-        predicted = torch.cat([head.probabilities(part).argmax(dim=1) for part in x[: len(labels)].split(8192)])
-        scores[trade_off] = clustering_accuracy(truth, predicted.cpu().numpy())
+        scores[trade_off] = clustering_accuracy(truth, head.predict(x[: len(labels)]).cpu().numpy())
         if on_trial is not None:
             on_trial()
     allowed = TRADE_OFFS[1:]
