@@ -113,29 +113,3 @@ def read_truth(path: str | os.PathLike[str], ids: NDArray[Any], column: str | No
         raise InputError(f"{path}: {str(error).replace('but X has', 'but the run has')}") from error
     assert checked is not None
     return checked
-
-
-def _truth_in_npz(path: Path, ids: NDArray[Any], column: str | None) -> Any:
-    if not path.is_file():
-        raise InputError(f"{path} is not there or not a file: check the name.")
-    with _reading(path), np.load(path, allow_pickle=False) as archive:
-        name = _find(path, archive.files, "truth", column)
-        if name is None:
-            raise InputError(f"{path} has no array called truth among {', '.join(archive.files)}: name one.")
-        id_name = _find(path, archive.files, "ids")
-        return archive[name] if id_name is None else _by_id(path, ids, archive[id_name].tolist(), archive[name])
-
-
-def _truth_column(path: Path) -> str | None:
-    """The column called truth or targets in a file that has columns."""
-    names: Sequence[str] = []
-    if path.is_file() and path.suffix.lower() in (".csv", ".parquet"):
-        with _reading(path):
-            if path.suffix.lower() == ".csv":
-                with open(path, newline="", encoding="utf-8-sig") as file:
-                    names = next(csv.reader(file), [])
-            else:
-                import pyarrow.parquet as pq
-
-                names = pq.read_schema(path).names
-    return next((name for name in names if name.strip().lower() in NAMES["truth"]), None)

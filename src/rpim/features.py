@@ -1,7 +1,7 @@
 """FeatureSet: the rows to be clustered with their labels, ids and views, checked once where they come in.
 
 Everything after this module may rely on finite two-dimensional features and on one label, id and text per row.
-The formats of the files stand in ``feature_files``.
+The checks of single arrays stand in ``checks``, the formats of the files in ``feature_files`` and ``label_files``.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import numbers
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from rpim.blocks import row_blocks
+from rpim.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.errors import InputError
-from rpim.feature_files import read_features, read_labels, row_blocks, some, write_features
-from rpim.labels import UNLABELLED, BoolArray, unlabelled_rows
-
-FloatArray = NDArray[np.floating[Any]]
-StrPath = str | os.PathLike[str]
+from rpim.feature_files import read_features, write_features
+from rpim.files import StrPath
+from rpim.label_files import read_labels
+from rpim.labels import BoolArray, unlabelled_rows
+from rpim.messages import some_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -92,9 +92,9 @@ class FeatureSet:
         >>> FeatureSet.from_arrays([[1, 0], [0, 1]], labels=[4, None]).labels.tolist()
         [4, -1]
         """
-        matrix = _matrix(X, "X")
+        matrix = feature_matrix(X, "X")
         n = len(matrix)
-        checked_views = tuple(_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
+        checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
         for k, view in enumerate(checked_views, start=2):
             if view.shape != matrix.shape:
                 raise InputError(
@@ -106,12 +106,12 @@ class FeatureSet:
             raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
         return cls(
             X=matrix,
-            ids=_id_array(ids, n),
-            labels=None if labels is None else _label_array(labels, "labels", n),
-            truth=None if truth is None else _label_array(truth, "truth", n),
+            ids=id_array(ids, n),
+            labels=None if labels is None else label_array(labels, "labels", n),
+            truth=None if truth is None else label_array(truth, "truth", n),
             views=checked_views,
-            texts=None if texts is None else _strings(texts, "texts", n),
-            paths=None if paths is None else _strings(paths, "paths", n),
+            texts=None if texts is None else text_list(texts, "texts", n),
+            paths=None if paths is None else text_list(paths, "paths", n),
             metadata=facts,
         )
 
@@ -149,7 +149,7 @@ class FeatureSet:
             return features
         given = read_labels(Path(labels), features.ids, label_column)
         try:
-            return dataclasses.replace(features, labels=_label_array(given, "labels", len(features)))
+            return dataclasses.replace(features, labels=label_array(given, "labels", len(features)))
         except InputError as error:
             raise InputError(f"{labels}: {error}") from error
 
@@ -215,7 +215,7 @@ class FeatureSet:
             out[block] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
         if zero:
             raise InputError(
-                f"{name} has {_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
+                f"{name} has {some_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
             )
         return out
 
@@ -275,121 +275,6 @@ class FeatureSet:
             texts=take_text(self.texts),
             paths=take_text(self.paths),
         )
-
-
-def _rows(rows: Sequence[int]) -> str:
-    """'1 row (4)' or '12 rows (0, 1, 2, 3, 4, ...)'."""
-    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({some(rows)})"
-
-
-def _matrix(values: ArrayLike, name: str) -> FloatArray:
-    """`values` as a finite (N, D) float array, still memory-mapped if it was."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputError(f"{name} is a masked array: fill or remove the masked rows.")
-    try:
-        # asarray would take away the type that says it is memory-mapped.
-        array: NDArray[Any] = values if isinstance(values, np.memmap) else np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise InputError(f"{name} cannot be made an array ({reason}): give N x D floats.") from error
-    kind = array.dtype.kind
-    if kind == "O":
-        raise InputError(f"{name} is an object array, of unequal rows or of things not numbers: give N x D floats.")
-    if kind not in "fiu":
-        what = {"b": "True/False values", "c": "complex numbers"}.get(kind, f"{array.dtype} values, not numbers")
-        raise InputError(f"{name} holds {what}: give features of float16, float32 or float64.")
-    if array.ndim != 2:
-        raise InputError(f"{name} has shape {array.shape}, not two dimensions: give rows of features.")
-    if 0 in array.shape:
-        lacking = "rows" if len(array) == 0 else "columns"
-        raise InputError(f"{name} has shape {array.shape}, so it has no {lacking}: give at least one.")
-    if kind in "iu":
-        array = array.astype(np.float32)
-    elif array.dtype.itemsize not in (2, 4, 8):
-        array = array.astype(np.float64)
-    bad: list[int] = []
-    for block in row_blocks(*array.shape):
-        finite = np.isfinite(array[block]).all(axis=1)
-        bad.extend((np.flatnonzero(~finite) + block.start).tolist())
-    if bad:
-        raise InputError(f"{name} has NaN, missing or infinite values in {_rows(bad)}: remove or embed again.")
-    return array
-
-
-def _one_per_row(values: Any, name: str, n_rows: int) -> NDArray[Any]:
-    """`values` as a flat array of n_rows; a list of text keeps its Nones, which numpy would spell 'None'."""
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "T" or (array.dtype.kind == "U" and not isinstance(values, np.ndarray)):
-            array = np.asarray(values, dtype=object)
-    except ValueError as error:
-        raise InputError(f"{name} is not a plain list of {n_rows} values, one per row of X.") from error
-    if array.ndim != 1:
-        raise InputError(f"{name} has shape {array.shape}: give a flat list of {n_rows} values, one per row of X.")
-    if len(array) != n_rows:
-        raise InputError(f"{name} has {len(array)} values but X has {n_rows} rows: give one per row.")
-    if array.dtype.kind == "S":
-        try:
-            array = np.char.decode(array, "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{name} has bytes that are not UTF-8 ({error.reason}): give text.") from error
-    return array
-
-
-def _typed(array: NDArray[Any], missing: BoolArray, name: str) -> NDArray[Any]:
-    """An object array as text, ints or floats, with "", -1 or NaN where missing, so that no file needs a pickle."""
-    present = array[~missing].tolist()
-    if all(isinstance(value, str) for value in (present or array.tolist())):
-        return np.asarray(["" if gone else value for value, gone in zip(array, missing, strict=True)], dtype=str)
-    try:
-        if all(isinstance(value, numbers.Integral | np.bool_) for value in present):
-            out = np.full(len(array), UNLABELLED, dtype=np.int64)
-            out[~missing] = np.asarray(present, dtype=np.int64)
-            return out
-    except OverflowError as error:
-        raise InputError(f"{name} has a number beyond 64 bits: give it as text.") from error
-    if all(isinstance(value, numbers.Real) for value in present):
-        return np.asarray([np.nan if gone else float(v) for v, gone in zip(array, missing, strict=True)])
-    kinds = ", ".join(sorted({type(value).__name__ for value in present}))
-    raise InputError(f"{name} mixes or holds values of type {kinds}: give only text or only numbers.")
-
-
-def _label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
-    array = _one_per_row(values, name, n_rows)
-    if array.dtype.kind == "O":
-        return _typed(array, unlabelled_rows(array), name)
-    if array.dtype.kind not in "biufU":
-        raise InputError(f"{name} holds values of type {array.dtype}: give text or numbers.")
-    return array
-
-
-def _id_array(values: ArrayLike | None, n_rows: int) -> NDArray[Any]:
-    if values is None:
-        return np.arange(n_rows, dtype=np.int64)
-    array = _one_per_row(values, "ids", n_rows)
-    if array.dtype.kind == "O":
-        array = _typed(array, np.zeros(n_rows, dtype=bool), "ids")
-    if array.dtype.kind not in "iuU":
-        raise InputError(f"ids are of type {array.dtype}: give text or whole numbers, with none missing.")
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise InputError(f"ids has {repeated[0].item()!r} more than once: give each row an id of its own.")
-    return array
-
-
-def _strings(values: Iterable[Any], name: str, n_rows: int) -> list[str]:
-    """A list rather than an array, in which every text would take the room of the longest."""
-    if isinstance(values, str):
-        raise InputError(f"{name} is one text, {values[:40]!r}: give a list of {n_rows} texts.")
-    given = ("" if value is None else value for value in values)
-    strings = [os.fspath(value) if isinstance(value, os.PathLike) else value for value in given]
-    if len(strings) != n_rows:
-        raise InputError(f"{name} has {len(strings)} values but X has {n_rows} rows: give one per row.")
-    for row, value in enumerate(strings):
-        if not isinstance(value, str):
-            raise InputError(f"{name} has {value!r} in row {row}, which is not text.")
-    return [str(value) for value in strings]
 
 
 def _add_values(digest: Any, values: NDArray[Any]) -> None:

@@ -1,0 +1,68 @@
+"""Which column of a file is which field, and what the cells of a text file mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rpim.errors import InputError
+
+# What a column, or an .npz key, may be called. The nameless column is the index that pandas writes first.
+NAMES = {
+    "X": ("features", "x", "embeddings", "feats"),
+    "labels": ("labels", "label", "y"),
+    "truth": ("truth", "targets"),
+    "ids": ("ids", "id", ""),
+    "texts": ("texts", "text"),
+    "paths": ("paths", "path"),
+}
+PER_ROW = ("labels", "truth", "ids", "texts", "paths")
+
+DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
+_NO_NUMBER = ("", "nan", "NaN")
+
+
+def is_called(name: str, field: str) -> bool:
+    """Whether a column of this name holds the field.
+
+    >>> is_called("Targets", "truth"), is_called("f0", "truth")
+    (True, False)
+    """
+    return name.strip().lower() in NAMES[field]
+
+
+def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None = None) -> str | None:
+    """The column of a field, by its usual names or the one that is wanted."""
+    if wanted is not None:
+        if wanted not in names:
+            raise InputError(f"{path} has no column {wanted!r}: it has {', '.join(map(repr, names))}.")
+        return wanted
+    found = [name for name in names if is_called(name, field)]
+    if len(found) > 1:
+        option = {"labels": " or choose with label_column", "X": " or choose with feature_column"}.get(field, "")
+        raise InputError(f"{path} has several columns for {field} ({', '.join(found)}): keep one{option}.")
+    return found[0] if found else None
+
+
+def find_per_row(path: Path, names: Sequence[str], label_column: str | None) -> dict[str, str]:
+    """Field -> column, for the fields with one value per row that are there."""
+    found = {field: find_column(path, names, field, label_column if field == "labels" else None) for field in PER_ROW}
+    return {field: name for field, name in found.items() if name is not None}
+
+
+def labels_from_text(cells: list[str]) -> list[Any]:
+    """Numbers if every cell is one or empty, otherwise text; -1 is unlabelled in both."""
+    numbers = [cell for cell in cells if cell not in _NO_NUMBER]
+    if all(_WHOLE.fullmatch(cell) for cell in numbers):
+        return [None if cell in _NO_NUMBER else int(cell) for cell in cells]
+    if all(_WHOLE.fullmatch(cell) or DECIMAL.fullmatch(cell) for cell in numbers):
+        return [None if cell in _NO_NUMBER else float(cell) for cell in cells]
+    return ["" if cell == "-1" else cell for cell in cells]
+
+
+def ids_from_text(cells: list[str]) -> list[Any]:
+    """Numbers if every cell is a whole one, otherwise text."""
+    return [int(cell) for cell in cells] if all(_WHOLE.fullmatch(cell) for cell in cells) else cells

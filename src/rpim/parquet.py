@@ -1,0 +1,71 @@
+"""Columns of parquet files from numpy and back.
+
+pyarrow is imported where it is first needed, because it takes longer to import than most commands take to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.errors import InputError
+from rpim.messages import some
+
+
+def arrow(module: str = "") -> Any:
+    """pyarrow, or one of its modules, such as ".parquet"."""
+    return importlib.import_module(f"pyarrow{module}")
+
+
+def is_list(arrow_type: Any) -> bool:
+    """Whether a column of this type has a list of numbers in every row."""
+    types = arrow().types
+    if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)):
+        return False
+    inner = arrow_type.value_type
+    return bool(types.is_floating(inner) or types.is_integer(inner))
+
+
+def list_matrix(path: Path, name: str, column: Any) -> NDArray[Any]:
+    """A column of equally long lists as a matrix, a view of Arrow's memory where it is in one piece. (N, D)"""
+    if not is_list(column.type):
+        raise InputError(f"{path}: column {name!r} is of type {column.type}: give one with a list of numbers per row.")
+    if column.null_count:
+        rows = np.flatnonzero(column.is_null().to_numpy())
+        raise InputError(f"{path}: column {name!r} is null in {len(rows)} rows ({some(rows)}): remove those rows.")
+    if arrow().types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+    else:
+        lengths = arrow(".compute").list_value_length(column).to_numpy()
+        width = int(lengths[0]) if len(lengths) else 1
+        odd = np.flatnonzero(lengths != width)
+        if odd.size:
+            raise InputError(
+                f"{path}: column {name!r} has lists of different lengths ({width} in row 0, {lengths[odd[0]]} in row "
+                f"{odd[0]}): give every row as many numbers."
+            )
+    if len(column) == 0 or width == 0:
+        return np.empty((len(column), width), dtype=np.float32)
+    pieces = [chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width) for chunk in column.chunks]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def plain_values(column: Any) -> Any:
+    """A list with Nones where values are missing, because Arrow would turn ints with nulls into floats."""
+    types = arrow().types
+    if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
+        return column.to_numpy()
+    return column.to_pylist()
+
+
+def arrow_array(values: Any) -> Any:
+    """An array or list, None where a value is missing, as a column; text is text even where all of it is missing."""
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
+        return arrow().array(values)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    present = next((value for value in listed if value is not None), "")
+    return arrow().array(listed, arrow().string()) if isinstance(present, str) else arrow().array(listed)
