@@ -10,7 +10,6 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
@@ -41,15 +40,6 @@ def discovery_of(labels=INTS, method=RPIM, **parameters) -> Discovery:
         parameters = {"beta": 0.2, **parameters}
     model = method(**{**FAST, **parameters}).fit(features.rows(), features.labels)
     return Discovery.from_fit(model, features, source="blobs.npz", duration=1.5, command=["rpim", "discover"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """120 rows are too few for two threads, which only wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -370,5 +360,8 @@ def test_the_truth_of_every_kind_of_file(tmp_path):
     np.savez(tmp_path / "none.npz", other=truth)
     with pytest.raises(InputError, match="no array called truth among other"):
         read_truth(tmp_path / "none.npz", ids)
+    (tmp_path / "wrong.npz").write_bytes((tmp_path / "t.npy").read_bytes())
+    with pytest.raises(InputError, match=r"wrong\.npz is not an \.npz file"):
+        read_truth(tmp_path / "wrong.npz", ids)
     with pytest.raises(InputError, match=r"t\.txt: truth has 3 values but the run has 2 rows"):
         read_truth(tmp_path / "t.txt", ids[:2])

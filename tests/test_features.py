@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rpim import feature_files
+from rpim import blocks, feature_files, files
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 
@@ -129,7 +129,7 @@ def test_bad_arrays(arguments, message):
 
 
 def test_only_the_first_bad_rows_are_listed(monkeypatch):
-    monkeypatch.setattr(feature_files, "BLOCK_VALUES", 6)  # two rows per block
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", 6)  # two rows per block
     with pytest.raises(InputError, match=r"9 rows \(1, 2, 3, 4, 5, \.\.\.\)"):
         FeatureSet.from_arrays(np.vstack([X[:1], np.full((9, 3), np.nan)]))
 
@@ -137,9 +137,9 @@ def test_only_the_first_bad_rows_are_listed(monkeypatch):
 # ---- rows, fingerprint, subset
 
 
-@pytest.mark.parametrize("block_values", [3, feature_files.BLOCK_VALUES])
+@pytest.mark.parametrize("block_values", [3, blocks.BLOCK_VALUES])
 def test_rows_are_of_length_one(monkeypatch, block_values):
-    monkeypatch.setattr(feature_files, "BLOCK_VALUES", block_values)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", block_values)
     original = X.copy()
     rows = FeatureSet.from_arrays(original).rows()
     np.testing.assert_allclose(rows[0], [0.6, 0.8, 0.0], rtol=1e-6)
@@ -184,7 +184,7 @@ def test_rows_too_large_for_the_type():
 def test_fingerprint_does_not_depend_on_type_or_blocks(monkeypatch):
     fingerprint = FeatureSet.from_arrays(X, labels=[1, 2, -1, -1]).fingerprint()
     assert len(fingerprint) == 64
-    monkeypatch.setattr(feature_files, "BLOCK_VALUES", 3)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", 3)
     same = FeatureSet.from_arrays(
         np.asfortranarray(X.astype(np.float64)), labels=np.array([1, 2, -1, -1], dtype=np.int16), ids=np.arange(4)
     )
@@ -329,7 +329,7 @@ def test_a_disk_that_fills_while_writing_leaves_nothing(tmp_path, monkeypatch, s
             self.written += memoryview(data).nbytes
             return full_disk() if self.written > 200 else super().write(data)
 
-    monkeypatch.setattr(feature_files, "open", lambda path, mode: FullFile(path, mode), raising=False)
+    monkeypatch.setattr(files, "open", lambda path, mode: FullFile(path, mode), raising=False)
     with pytest.raises(InputError, match="no space left"):
         FeatureSet.from_arrays(X).write(tmp_path / f"f{suffix}")
     assert list(tmp_path.iterdir()) == []

@@ -72,16 +72,16 @@ def problem(blobs):
     return x[rows], truth[labelled], truth[rows]
 
 
-def start(problem, objective=OBJECTIVE, n_starts=3, on_step=None):
+def start(problem, objective=OBJECTIVE, n_starts=3, on_start=None):
     x, labels, _ = problem
     return consensus_start(x, labels, 5, 2, n_starts=n_starts, objective=objective, temperature=25.0, max_iter=5,
-                           generator=seeded(), on_step=on_step)
+                           generator=seeded(), on_start=on_step)
 
 
 def test_consensus_start_finds_blobs(problem):
     x, _, truth = problem
     heard = []
-    found = start(problem, on_step=lambda: heard.append(1))
+    found = start(problem, on_start=lambda: heard.append(1))
     assert found.prototypes.shape == (5, 8)
     nearest = torch.cdist(x, found.prototypes).argmin(dim=1)
     assert (nearest[truth < 2] == truth[truth < 2]).all(), "known classes keep their place"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim.errors import InputError
-from rpim.feature_files import _replacing as replacing
 from rpim.features import FeatureSet
+from rpim.files import StrPath, replacing
 from rpim.labels import UNLABELLED, unlabelled_rows
+from rpim.parquet import arrow, arrow_array
 from rpim.progress import Progress
 
 if TYPE_CHECKING:
     from rpim.methods.base import DiscoveryEstimator
 
 _BLOCK = 8192
-SUFFIXES = (".csv", ".parquet")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,7 +68,8 @@ class Assignments:
         """Column name -> values, in the order of the files; None where no label was given."""
         columns: dict[str, Any] = {"id": self.ids, "label": self.labels}
         if self.given is not None:
-            columns["given"] = _with_none(self.given, ~self.labelled)
+            columns["given"] = self.given.astype(object)
+            columns["given"][~self.labelled] = None
         columns |= {
             "known": self.known, "sureness": self.sureness,
             "second": self.second, "second_sureness": self.second_sureness,
@@ -78,7 +78,7 @@ class Assignments:
             name: values for name, values in (("text", self.texts), ("path", self.paths)) if values is not None
         }
 
-    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def write(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write a .csv or .parquet file, whole or not at all.
 
         Raises
@@ -107,18 +107,14 @@ class Assignments:
 
     def write_parquet(self, file: Any) -> None:
         """The columns as a parquet file."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({name: _arrow_array(pa, values) for name, values in self.columns().items()}), file)
+        table = arrow().table({name: arrow_array(values) for name, values in self.columns().items()})
+        arrow(".parquet").write_table(table, file)
 
     @classmethod
     def read_parquet(cls, path: Path, label_type: str) -> Assignments:
         """What ``write_parquet`` wrote, with labels of the type that the run recorded."""
-        import pyarrow.parquet as pq
-
         with open(path, "rb") as file:
-            table = pq.read_table(file)
+            table = arrow(".parquet").read_table(file)
         names = set(table.column_names)
 
         def labels(name: str) -> NDArray[Any]:
@@ -189,34 +185,21 @@ def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64
     return codes
 
 
-def check_export(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+def check_export(path: StrPath, overwrite: bool = False) -> Path:
     """The path of an export that may be written."""
     target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
+    if target.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give .csv or .parquet.")
     if target.is_dir() or (target.exists() and not overwrite):
         raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
     return target
 
 
-def _with_none(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    out = values.astype(object)
-    out[missing] = None
-    return out
-
-
 def _cells(values: Any) -> Iterator[Any]:
-    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+    if not isinstance(values, np.ndarray):
+        return iter(values)
+    if values.dtype == np.float32:
         return (f"{value:.6g}" for value in values.tolist())
-    listed = values.tolist() if isinstance(values, np.ndarray) else values
-    if isinstance(values, np.ndarray) and values.dtype == bool:
-        return ("true" if value else "false" for value in listed)
-    return ("" if value is None else value for value in listed)
-
-
-def _arrow_array(pa: Any, values: Any) -> Any:
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
-        return pa.array(values)
-    listed = values.tolist() if isinstance(values, np.ndarray) else values
-    present = next((value for value in listed if value is not None), "")
-    return pa.array(listed, pa.string()) if isinstance(present, str) else pa.array(listed)
+    if values.dtype == bool:
+        return ("true" if value else "false" for value in values.tolist())
+    return ("" if value is None else value for value in values.tolist())

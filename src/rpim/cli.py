@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import json
 import sys
 import time
@@ -21,6 +20,7 @@ from typer.core import TyperGroup
 
 from rpim._version import __version__
 from rpim.errors import InputError
+from rpim.messages import first_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,9 @@ def _in_one_line(error: BaseException) -> tuple[str, int]:
         return "interrupted; nothing was written.", BAD_INPUT
     if isinstance(error, InputError):
         return " ".join(str(error).split()), BAD_INPUT
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    from rpim.files import disk_is_full
+
+    if disk_is_full(error):
         return "no space left on the disk, so nothing was written: free some of it.", BAD_INPUT
     reason = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {reason} (run rpim --debug … to see where)", FAILURE
@@ -291,11 +293,10 @@ def _model(method: str, settings: str, device: str | None, given: dict[str, floa
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
     try:
-        place = None if device is None else torch.device(device)
-        if place is not None:
-            torch.zeros(1, device=place)
+        if device is not None:
+            torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {device!r} is not there ({str(error).splitlines()[0].rstrip('.')}).") from error
+        raise InputError(f"--device {device!r} is not there ({first_line(error)}).") from error
     estimator: DiscoveryEstimator = model.set_params(settings=settings, device=device, **given)
     return estimator
 
@@ -311,7 +312,7 @@ def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) ->
         model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels))
     except InvalidParameterError as error:
         raise InputError(str(error)) from error
-    where = Path(source).resolve() if isinstance(source, Path) else source
+    where = source.resolve() if isinstance(source, Path) else source
     return Discovery.from_fit(
         model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
         verbose=model.verbose,

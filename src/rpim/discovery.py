@@ -25,6 +25,7 @@ from rpim._version import __version__
 from rpim.assignments import Assignments, assign, class_codes
 from rpim.errors import InputError
 from rpim.features import FeatureSet
+from rpim.files import StrPath
 from rpim.methods.base import DiscoveryEstimator
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
@@ -37,7 +38,7 @@ from rpim.run_folder import (
     reading,
     write_json,
 )
-from rpim.saved_model import describe, plain, restore
+from rpim.saved_model import describe, from_plain, plain, restore
 
 SURE = 0.9
 
@@ -107,7 +108,7 @@ class Discovery:
         model: DiscoveryEstimator,
         features: FeatureSet,
         *,
-        source: str | os.PathLike[str] | None = None,
+        source: StrPath | None = None,
         duration: float | None = None,
         command: list[str] | None = None,
         verbose: bool = False,
@@ -203,11 +204,11 @@ class Discovery:
         """The class of each new row."""
         return self.assign(X).labels
 
-    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def export(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the assignments to a .csv or .parquet file, whole or not at all."""
         self.assignments.write(path, overwrite=overwrite)
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, folder: StrPath, *, overwrite: bool = False) -> None:
         """Write the run folder, whole or not at all.
 
         Parameters
@@ -236,7 +237,7 @@ class Discovery:
             )
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Discovery:
+    def load(cls, folder: StrPath) -> Discovery:
         """Read a run folder; its model predicts the same bits as the one that was saved.
 
         Raises
@@ -259,7 +260,7 @@ class Discovery:
                 raise ValueError("it does not belong to the rest of the run folder")
         with reading(place / HISTORY_FILE):
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
-            model.history_ = [{k: math.nan if v is None else v for k, v in step.items()} for step in steps]
+            model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
         return cls(assignments, model, provenance)
 
@@ -267,7 +268,7 @@ class Discovery:
 def _provenance(
     model: DiscoveryEstimator,
     features: FeatureSet,
-    source: str | os.PathLike[str] | None,
+    source: StrPath | None,
     duration: float | None,
     command: list[str] | None,
 ) -> dict[str, Any]:

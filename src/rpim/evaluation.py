@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rpim.checks import label_array
 from rpim.discovery import Discovery
 from rpim.errors import InputError
-from rpim.feature_files import NAMES, _by_id, _find, _reading, read_labels
 from rpim.features import FeatureSet
+from rpim.files import StrPath
+from rpim.label_files import read_true_classes
 from rpim.labels import unlabelled_rows
 from rpim.metrics import (
     GCDAccuracy,
@@ -26,6 +25,7 @@ from rpim.metrics import (
     normalised_mutual_information,
     orca_accuracy,
 )
+from rpim.saved_model import plain
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
     "v2": gcd_accuracy, "v1": gcd_accuracy_v1, "orca": orca_accuracy,
@@ -46,10 +46,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON: None where a number is NaN."""
-        return {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in asdict(self).items()
-        }
+        return {name: plain(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
         return str(GCDAccuracy(self.all, self.known, self.unknown))
@@ -87,7 +84,7 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
     )
 
 
-def read_truth(path: str | os.PathLike[str], ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:
+def read_truth(path: StrPath, ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:
     """The truth of the rows with these ids, in their order.
 
     Parameters
@@ -100,16 +97,8 @@ def read_truth(path: str | os.PathLike[str], ids: NDArray[Any], column: str | No
         The column (or .npz key), where it is not called truth, targets, label, labels or y.
     """
     file = Path(path)
-    if file.is_dir():
-        values: Any = FeatureSet.read(file).truth
-    elif file.suffix.lower() == ".npz":
-        values = _truth_in_npz(file, ids, column)
-    else:
-        values = read_labels(file, ids, column or _truth_column(file))
-    # The same checks and types as for any labels, with a column of ones in the place of features.
+    values: Any = FeatureSet.read(file).truth if file.is_dir() else read_true_classes(file, ids, column)
     try:
-        checked = FeatureSet.from_arrays(np.ones((len(ids), 1), dtype=np.float32), truth=values).truth
+        return label_array(values, "truth", len(ids))
     except InputError as error:
         raise InputError(f"{path}: {str(error).replace('but X has', 'but the run has')}") from error
-    assert checked is not None
-    return checked

@@ -45,7 +45,7 @@ def read_labels(path: Path, ids: NDArray[Any], label_column: str | None) -> Any:
 
 
 def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
-    """The same for the truth, which may be called so, and may be in an .npz file."""
+    """The truth in `path` as `read_labels` gives labels; it may be called truth or targets, or be in an .npz file."""
     if path.suffix.lower() == ".npz":
         return _truth_in_npz(path, ids, column)
     return read_labels(path, ids, column or _truth_column(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rpim.errors import InputError
+from rpim.files import StrPath, writing
+from rpim.messages import first_line
 
 FORMAT = 1
 RUN_FILE = "run.json"
@@ -22,7 +23,7 @@ ASSIGNMENTS_FILE = "assignments.parquet"
 HISTORY_FILE = "history.json"
 
 
-def check_target(folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
+def check_target(folder: StrPath, overwrite: bool = False) -> Path:
     """The full path of a run folder that may be written; known before hours of work rather than after.
 
     Raises
@@ -44,27 +45,22 @@ def check_target(folder: str | os.PathLike[str], overwrite: bool = False) -> Pat
 
 
 @contextlib.contextmanager
-def new_folder(folder: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
+def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into that takes the place of `folder` once it is complete, and is gone otherwise."""
     target = check_target(folder, overwrite)
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed and had our number
-        partial.mkdir()
-        yield partial
-        for file in [*partial.iterdir(), partial]:
-            _to_disk(file)
-        check_target(folder, overwrite)  # somebody else may have written it meanwhile
-        with _uninterrupted():
-            _put_in_place(partial, target)
-    except UnicodeEncodeError as error:
-        raise InputError(f"{folder} was not written, because a text is not valid Unicode ({error.reason}).") from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(f"{folder} was not written, no space left on its disk: free some of it.") from error
-        raise InputError(f"{folder} was not written ({error.strerror or error}): check the folder.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with writing(folder):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed and had our number
+            partial.mkdir()
+            yield partial
+            for file in [*partial.iterdir(), partial]:
+                _to_disk(file)
+            check_target(folder, overwrite)  # somebody else may have written it meanwhile
+            with _uninterrupted():
+                _put_in_place(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
@@ -129,7 +125,7 @@ def read_run_file(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a parser says about a damaged file into one sentence."""
+    """Turn whatever a parser says about a damaged file of a run folder into one sentence."""
     if not path.is_file():
         raise InputError(f"{path} is missing, so the run folder is incomplete: run rpim discover again.")
     try:
@@ -138,5 +134,4 @@ def reading(path: Path) -> Iterator[None]:
         raise
     # safetensors and pyarrow have exceptions of their own, without a common ancestor.
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise InputError(f"{path} is truncated or damaged ({reason}): run rpim discover again.") from error
+        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): run rpim discover again.") from error

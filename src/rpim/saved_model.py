@@ -32,8 +32,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "n_known": len(model.known_classes_),
         "label_type": "str" if model.classes_.dtype.kind == "U" else model.classes_.dtype.name,
         "n_features": int(model.n_features_in_),
-        "parameters": parameters(model),
-        "resolved": resolved(model),
+        "parameters": _parameters(model),
+        "resolved": _resolved(model),
         "transform": type(head.transform).__name__,
         "temperature": head.temperature,
         "fitted": {name: plain(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
@@ -68,7 +68,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     expected = (len(classes), n_features if components is None else components.shape[1])
     if head.prototypes.shape != expected:
         raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
-    fitted = {name: math.nan if value is None else value for name, value in facts["fitted"].items()}
+    fitted = {name: from_plain(value) for name, value in facts["fitted"].items()}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items()}
     fitted |= {
         "head_": head, "components_": components, "classes_": classes, "known_classes_": classes[:n_known],
@@ -79,12 +79,12 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     return model
 
 
-def parameters(model: DiscoveryEstimator) -> dict[str, Any]:
+def _parameters(model: DiscoveryEstimator) -> dict[str, Any]:
     """The constructor's parameters; a random state that is not a number cannot be kept and becomes None."""
     return {name: plain(value) for name, value in model.get_params(deep=False).items()}
 
 
-def resolved(model: DiscoveryEstimator) -> dict[str, Any]:
+def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
     """What the parameters left to "auto" (or None, for the number of classes) became."""
     given = model.get_params(deep=False)
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
@@ -103,6 +103,11 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
+def from_plain(value: Any) -> Any:
+    """A number that was NaN as NaN again."""
+    return math.nan if value is None else value
+
+
 def _pairs(table: Any) -> Any:
     """A dict with numbers as keys as a list of pairs, because JSON's keys are text."""
     if isinstance(table, dict) and all(isinstance(key, str) for key in table):
@@ -116,5 +121,5 @@ def _from_pairs(stored: Any) -> Any:
     if isinstance(stored, dict):
         return {key: _from_pairs(value) for key, value in stored.items()}
     if isinstance(stored, list):
-        return {key: math.nan if value is None else value for key, value in stored}
+        return {key: from_plain(value) for key, value in stored}
     return stored

@@ -23,7 +23,8 @@ from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-OnStep = Callable[[], None]
+SHORT_TRAINING = 60
+"""Steps of each member's training."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,17 @@ class Start:
 
 
 def single_start(
-    x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator,
-    on_step: OnStep | None = None,
+    x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator
 ) -> Start:
     """The centroids of the best of ``n_init`` restarts by inertia, as the paper starts."""
     runs = restarts(x, labels, n_classes, n_init=n_init, generator=generator)
-    if on_step is not None:
-        on_step()
     return Start(min(runs, key=lambda run: run.inertia).centroids, 1.0)
 
 
 def consensus_start(
     x: Tensor, labels: Tensor, n_classes: int, n_known: int, *, n_starts: int, objective: Objective,
-    temperature: float, generator: torch.Generator, max_iter: int = 60, on_step: OnStep | None = None,
+    temperature: float, generator: torch.Generator, max_iter: int = SHORT_TRAINING,
+    on_start: Callable[[], None] | None = None,
 ) -> Start:
     """Centroids of what ``n_starts`` short trainings agree on."""
     engine = InMemory(x, labels, n_classes)
@@ -62,8 +61,8 @@ def consensus_start(
         history = optimise(engine, head, pim, schedule)
         members.append(head.probabilities(x))
         objectives.append(history[-1]["objective"])
-        if on_step is not None:
-            on_step()
+        if on_start is not None:
+            on_start()
     best = min(range(n_starts), key=objectives.__getitem__)
     combined = consensus(members, best, n_known)
     assigned = combined.argmax(dim=1)

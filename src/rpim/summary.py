@@ -31,7 +31,8 @@ def print_summary(console: Console, discovery: Discovery) -> None:
     if new:
         console.print()
         console.print(_new_classes(discovery, new))
-        _and_more(console, len(new))
+        if len(new) > MAX_ROWS:
+            console.print(Text(f"… and {len(new) - MAX_ROWS:,} more"))
     console.print()
     console.print(_known_classes(known))
 
@@ -67,7 +68,7 @@ def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for j, column in enumerate(columns):
         words = j in (0, len(columns) - 1)
         table.add_column(Text(column), justify="left" if words else "right", overflow="fold" if words else "ellipsis")
-    for row in rows[:MAX_ROWS]:
+    for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
 
@@ -110,8 +111,3 @@ def _known_classes(known: list[ClassSummary]) -> Text:
     parts = [f"{short(row.name)} {row.rows:,} ({row.labelled:,} labelled)" for row in known[:MAX_ROWS]]
     more = f" … and {len(known) - MAX_ROWS:,} more" if len(known) > MAX_ROWS else ""
     return Text("Known classes, with their rows: " + ", ".join(parts) + more)
-
-
-def _and_more(console: Console, n: int) -> None:
-    if n > MAX_ROWS:
-        console.print(Text(f"… and {n - MAX_ROWS:,} more"))

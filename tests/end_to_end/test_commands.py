@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from sklearn.datasets import make_blobs
 
 import rpim
@@ -30,15 +29,6 @@ HALF = np.arange(300) % 2 == 0
 WORDS = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])[TRUTH]
 LABELS = np.where((TRUTH < 4) & HALF, WORDS, "")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """300 rows are too few for two threads, which only wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -127,6 +117,13 @@ def test_labels_from_a_file_of_their_own(command):
     np.save("x.npy", X)
     Path("labels.csv").write_text("id,label\n" + "".join(f"{i},{w}\n" for i, w in enumerate(LABELS) if w))
     assert command("discover", "x.npy", "-o", "run", "--labels", "labels.csv", *FAST, "-q")[0] == 0
+    np.testing.assert_array_equal(Discovery.load("run").given, LABELS)
+
+
+def test_a_labels_file_takes_the_place_of_the_labels_in_the_data(command):
+    np.savez("data.npz", features=X, labels=TRUTH)  # every row labelled, in another type
+    Path("labels.txt").write_text("".join(f"{word}\n" for word in LABELS))
+    assert command("discover", "data.npz", "-o", "run", "--labels", "labels.txt", *FAST, "-q") == (0, "", "")
     np.testing.assert_array_equal(Discovery.load("run").given, LABELS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final
@@ -16,7 +17,7 @@ from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.starts import Start, consensus_start, single_start
+from rpim.starts import SHORT_TRAINING, Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
 
 AUTO: Final = "auto"
@@ -125,31 +126,38 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
+        step = _step_cost(problem.x, problem.n_classes, self.h)
+        short = _step_cost(problem.x, problem.n_classes, "none") * SHORT_TRAINING
+        n_starts = self._resolved("n_starts")
+        problem.progress.expect(step * self._resolved("max_iter") + short * n_starts)
         problem.progress.stage("searching the settings")
         setting = self._search(problem)
-        objective, schedule = self._objective(setting), self._schedule(setting)
         problem.progress.stage("finding a start")
-        start = self._start(problem, objective)
+        start = self._start(problem, setting, n_starts, lambda: problem.progress.advance(short))
         problem.progress.stage("training")
-        work = _step_cost(problem.x, problem.n_classes, self.h)
-        problem.progress.expect(work * schedule.max_iter)
         engine = InMemory(problem.x, problem.labels, problem.n_classes)
         head = self._new_head(start.prototypes, problem.generator)
-        self.history_ = optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(work))
+        self.history_ = optimise(
+            engine, head, self._objective(setting), self._schedule(setting), lambda *_: problem.progress.advance(step)
+        )
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         return head
 
-    def _start(self, problem: Problem, objective: Objective) -> Start:
-        n_starts = self._resolved("n_starts")
+    def _start(self, problem: Problem, setting: Setting, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts == 1 or problem.n_new == 0:
-            return single_start(problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
-                                generator=problem.generator)
+            start = single_start(
+                problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
+                generator=problem.generator,
+            )  # fmt: skip
+            on_start()
+            return start
         return consensus_start(
-            problem.x, problem.labels, problem.n_classes, problem.n_known, n_starts=n_starts, objective=objective,
-            temperature=self.temperature, generator=problem.generator,
-        )
+            problem.x, problem.labels, problem.n_classes, problem.n_known, n_starts=n_starts,
+            objective=self._objective(setting), temperature=self.temperature, generator=problem.generator,
+            on_start=on_start,
+        )  # fmt: skip
 
     def _search(self, problem: Problem) -> Setting:
         """Choose what was left at "auto" among trade_off, beta and weight_decay, by the labelled rows alone."""
