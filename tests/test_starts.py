@@ -75,7 +75,7 @@ def problem(blobs):
 def start(problem, objective=OBJECTIVE, n_starts=3, on_start=None):
     x, labels, _ = problem
     return consensus_start(x, labels, 5, 2, n_starts=n_starts, objective=objective, temperature=25.0, max_iter=5,
-                           generator=seeded(), on_start=on_step)
+                           generator=seeded(), on_start=on_start)
 
 
 def test_consensus_start_finds_blobs(problem):
