@@ -41,7 +41,7 @@ GRID = {
 """The held-out search: one parameter after the other, the first value being where it starts."""
 
 N_DIVISIONS = 4
-_SEARCH_STEPS = 80
+_SEARCH_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         divisions = [divide(labelled, problem.labels, problem.generator) for _ in range(N_DIVISIONS)]
         work = _step_cost(labelled, problem.n_known, self.h) * _SEARCH_STEPS
         trials = sum(len(GRID[name]) for name in wanted)
-        problem.progress.expect(work * trials * len(divisions))
+        problem.progress.expect(work * trials * len(divisions))  # at most: whoever trails is not tried again
         starts = {
             id(division): consensus_start(
                 division.x, division.labels, division.n_classes, division.n_known, n_starts=4,
@@ -194,7 +194,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
         for name in wanted:
             candidates = [replace(setting, **{name: value}) for value in GRID[name]]
-            setting, scores = best_setting(candidates, divisions, predict, lambda: problem.progress.advance(work))
+            setting, scores = best_setting(
+                candidates, divisions, predict, lambda n: problem.progress.advance(n * work)
+            )
             self.search_[name] = dict(zip(GRID[name], scores, strict=True))
         return setting
 
@@ -217,7 +219,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             problem.progress.expect(work * len(candidates))
             best, scores = best_setting(
                 candidates, [division], lambda c, d: self._train(d, start, c, self._schedule(c)),
-                lambda: problem.progress.advance(work),
+                lambda n: problem.progress.advance(n * work),
             )
             self.search_["weight_decay"] = dict(zip(WEIGHT_DECAYS, scores, strict=True))
             # The whole problem is about twice the size of the divided one, so the paper halves it.

@@ -70,20 +70,32 @@ def best_setting(
     settings: Sequence[Setting],
     divisions: Sequence[Division],
     predict: Callable[[Setting, Division], Tensor],
-    on_trial: Callable[[], None] | None = None,
+    on_trial: Callable[[int], None] = lambda n: None,
 ) -> tuple[Setting, list[float]]:
     """The setting with the best mean score over the divisions, and all the means.
 
     The first setting is where the search stands; another one takes its place only where it wins by more than the
-    standard error of their difference, division by division. What looks better by chance alone changes nothing.
+    standard error of their difference, division by division: what looks better by chance alone changes nothing. It is a
+    race: after the second division, whoever trails by more than that error is not tried again (its score stays the mean
+    of what it ran).
     """
-    scores = np.empty((len(settings), len(divisions)))
-    for i, setting in enumerate(settings):
-        for j, division in enumerate(divisions):
-            scores[i, j] = division.score(predict(setting, division))
-            if on_trial is not None:
-                on_trial()
-    gain = scores - scores[0]  # paired: the divisions differ from each other more than the settings do
-    error = gain.std(axis=1, ddof=1) / len(divisions) ** 0.5 if len(divisions) > 1 else np.zeros(len(settings))
-    sure = np.where(gain.mean(axis=1) > error, gain.mean(axis=1), 0.0)
-    return settings[int(sure.argmax())], scores.mean(axis=1).tolist()
+    scores = np.full((len(settings), len(divisions)), np.nan)
+    running = list(range(len(settings)))
+    for j, division in enumerate(divisions):
+        on_trial(len(settings) - len(running))
+        for i in running:
+            scores[i, j] = division.score(predict(settings[i], division))
+            on_trial(1)
+        if j > 0:
+            gains = {i: _gain(scores[i] - scores[0]) for i in running}
+            running = [i for i in running if i == 0 or sum(gains[i]) >= 0.0]
+    # Paired with the first, since the divisions differ from each other more than the settings do.
+    wins = {i: mean for i in running for mean, error in [_gain(scores[i] - scores[0])] if mean > error}
+    best = max(wins, key=wins.__getitem__, default=0)
+    return settings[best], np.nanmean(scores, axis=1).tolist()
+
+
+def _gain(differences: np.ndarray) -> tuple[float, float]:
+    """The mean of paired differences so far, and its standard error (zero for a single one)."""
+    run = differences[~np.isnan(differences)]
+    return float(run.mean()), float(run.std(ddof=1) / len(run) ** 0.5) if len(run) > 1 else 0.0
