@@ -23,53 +23,43 @@ from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-SHORT_TRAINING = 60
-"""Steps of each member's training."""
+STEPS = 40
+"""Steps of each member's short training."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Initial prototypes and how they came about."""
+    """Initial prototypes, and how far the starts that were combined into them agree."""
 
     prototypes: Tensor  # (K, D)
     agreement: float
     """Mean share of rows on which a member agrees with the combination (1.0 for a single start)."""
-    objectives: tuple[float, ...] = ()
 
 
-def single_start(
-    x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator
-) -> Start:
+def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator) -> Start:
     """The centroids of the best of ``n_init`` restarts by inertia, as the paper starts."""
     runs = restarts(x, labels, n_classes, n_init=n_init, generator=generator)
     return Start(min(runs, key=lambda run: run.inertia).centroids, 1.0)
 
 
 def consensus_start(
-    x: Tensor, labels: Tensor, n_classes: int, n_known: int, *, n_starts: int, objective: Objective,
-    temperature: float, generator: torch.Generator, max_iter: int = SHORT_TRAINING,
-    on_start: Callable[[], None] | None = None,
-) -> Start:
-    """Centroids of what ``n_starts`` short trainings agree on."""
-    engine = InMemory(x, labels, n_classes)
+    engine: InMemory, n_known: int, objective: Objective, *, n_starts: int, temperature: float,
+    generator: torch.Generator, on_start: Callable[[], None] = lambda: None,
+) -> Start:  # fmt: skip
+    """The centroids of the classes that ``n_starts`` short trainings agree on."""
     pim = replace(objective, pseudo_labels=False, mixed_labels=False)
-    schedule = Schedule(max_iter=max_iter)
-    runs = restarts(x, labels, n_classes, n_init=n_starts, max_iter=20, generator=generator)
+    runs = restarts(engine.x, engine.labels, engine.n_classes, n_init=n_starts, max_iter=20, generator=generator)
     members, objectives = [], []
     for run in runs:
         head = Head(run.centroids.clone(), Transform({}), temperature)
-        history = optimise(engine, head, pim, schedule)
-        members.append(head.probabilities(x))
-        objectives.append(history[-1]["objective"])
-        if on_start is not None:
-            on_start()
+        objectives.append(optimise(engine, head, pim, Schedule(max_iter=STEPS))[-1]["objective"])
+        members.append(head.probabilities(engine.x))
+        on_start()
     best = min(range(n_starts), key=objectives.__getitem__)
-    combined = consensus(members, best, n_known)
-    assigned = combined.argmax(dim=1)
-    assigned[: len(labels)] = labels
-    return Start(
-        class_means(x, assigned, runs[best].centroids), _agreement(members, combined), tuple(objectives)
-    )
+    assigned = consensus(members, best, n_known).argmax(dim=1)
+    agreement = sum(float((m.argmax(dim=1) == assigned).double().mean()) for m in members) / n_starts
+    assigned[: engine.n_labelled] = engine.labels
+    return Start(class_means(engine.x, assigned, runs[best].centroids), agreement)
 
 
 def consensus(members: Sequence[Tensor], reference: int, n_known: int) -> Tensor:
@@ -87,8 +77,3 @@ def consensus(members: Sequence[Tensor], reference: int, n_known: int) -> Tensor
     for member in members[1:]:
         total += member
     return total / len(members)
-
-
-def _agreement(members: Sequence[Tensor], combined: Tensor) -> float:
-    winner = combined.argmax(dim=1)
-    return sum(float((m.argmax(dim=1) == winner).double().mean()) for m in members) / len(members)

@@ -17,14 +17,14 @@ from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.starts import SHORT_TRAINING, Start, consensus_start, single_start
+from rpim.starts import STEPS, Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
 
 AUTO: Final = "auto"
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {
-        "search": "held-out", "n_starts": 8, "n_init": 1, "n_components": 256, "learning_rate": 5e-3, "max_iter": 150,
+        "search": "held-out", "n_starts": 12, "n_init": 10, "n_components": 256, "learning_rate": 5e-3, "max_iter": 150,
     },
     "paper": {
         "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "learning_rate": 1e-3, "max_iter": 1000,
@@ -121,22 +121,23 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def _schedule(self, setting: Setting) -> Schedule:
         return Schedule(self._resolved("learning_rate"), setting.weight_decay, self._resolved("max_iter"))
 
-    def _new_head(self, prototypes: Tensor, generator: torch.Generator) -> Head:
-        transform = TRANSFORMS[self.h].initial(prototypes, self.rank, generator)
+    def _new_head(self, prototypes: Tensor) -> Head:
+        # The low-rank bias starts at random numbers, the same ones for every training of a fit.
+        transform = TRANSFORMS[self.h].initial(prototypes, self.rank, torch.Generator().manual_seed(0))
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
         step = _step_cost(problem.x, problem.n_classes, self.h)
-        short = _step_cost(problem.x, problem.n_classes, "none") * SHORT_TRAINING
         n_starts = self._resolved("n_starts")
-        problem.progress.expect(step * self._resolved("max_iter") + short * n_starts)
+        start_work = _step_cost(problem.x, problem.n_classes, "none") * STEPS
+        problem.progress.expect(step * self._resolved("max_iter") + start_work * n_starts)
         problem.progress.stage("searching the settings")
         setting = self._search(problem)
         problem.progress.stage("finding a start")
-        start = self._start(problem, setting, n_starts, lambda: problem.progress.advance(short))
-        problem.progress.stage("training")
         engine = InMemory(problem.x, problem.labels, problem.n_classes)
-        head = self._new_head(start.prototypes, problem.generator)
+        start = self._start(problem, engine, setting, n_starts, lambda: problem.progress.advance(start_work))
+        problem.progress.stage("training")
+        head = self._new_head(start.prototypes)
         self.history_ = optimise(
             engine, head, self._objective(setting), self._schedule(setting), lambda *_: problem.progress.advance(step)
         )
@@ -145,7 +146,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         return head
 
-    def _start(self, problem: Problem, setting: Setting, n_starts: int, on_start: Callable[[], None]) -> Start:
+    def _start(
+        self, problem: Problem, engine: InMemory, setting: Setting, n_starts: int, on_start: Callable[[], None]
+    ) -> Start:
         if n_starts == 1 or problem.n_new == 0:
             start = single_start(
                 problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
@@ -154,9 +157,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
             on_start()
             return start
         return consensus_start(
-            problem.x, problem.labels, problem.n_classes, problem.n_known, n_starts=n_starts,
-            objective=self._objective(setting), temperature=self.temperature, generator=problem.generator,
-            on_start=on_start,
+            engine, problem.n_known, self._objective(setting), n_starts=n_starts, temperature=self.temperature,
+            generator=problem.generator, on_start=on_start,
         )  # fmt: skip
 
     def _search(self, problem: Problem) -> Setting:
@@ -178,19 +180,19 @@ class InfoMaxEstimator(DiscoveryEstimator):
         work = _step_cost(labelled, problem.n_known, self.h) * _SEARCH_STEPS
         trials = sum(len(GRID[name]) for name in wanted)
         problem.progress.expect(work * trials * len(divisions))  # at most: whoever trails is not tried again
+        engines = {id(d): InMemory(d.x, d.labels, d.n_classes) for d in divisions}
         starts = {
-            id(division): consensus_start(
-                division.x, division.labels, division.n_classes, division.n_known, n_starts=4,
-                objective=self._objective(setting.for_a_division()), temperature=self.temperature,
-                generator=problem.generator, max_iter=40,
+            id(d): consensus_start(
+                engines[id(d)], d.n_known, self._objective(setting.for_a_division()), n_starts=4,
+                temperature=self.temperature, generator=problem.generator,
             ).prototypes
-            for division in divisions
-        }
+            for d in divisions
+        }  # fmt: skip
 
         def predict(candidate: Setting, division: Division) -> Tensor:
             candidate = candidate.for_a_division()
             schedule = replace(self._schedule(candidate), max_iter=_SEARCH_STEPS)
-            return self._train(division, starts[id(division)], candidate, schedule)
+            return self._train(engines[id(division)], starts[id(division)], candidate, schedule)
 
         for name in wanted:
             candidates = [replace(setting, **{name: value}) for value in GRID[name]]
@@ -214,11 +216,12 @@ class InfoMaxEstimator(DiscoveryEstimator):
             division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
             start = single_start(division.x, division.labels, division.n_classes, n_init=self._resolved("n_init"),
                                  generator=problem.generator).prototypes
+            engine = InMemory(division.x, division.labels, division.n_classes)
             candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
             work = _step_cost(division.x, division.n_classes, self.h) * self._resolved("max_iter")
             problem.progress.expect(work * len(candidates))
             best, scores = best_setting(
-                candidates, [division], lambda c, d: self._train(d, start, c, self._schedule(c)),
+                candidates, [division], lambda c, d: self._train(engine, start, c, self._schedule(c)),
                 lambda n: problem.progress.advance(n * work),
             )
             self.search_["weight_decay"] = dict(zip(WEIGHT_DECAYS, scores, strict=True))
@@ -226,11 +229,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
             setting = replace(setting, weight_decay=best.weight_decay / 2)
         return setting
 
-    def _train(self, division: Division, prototypes: Tensor, setting: Setting, schedule: Schedule) -> Tensor:
+    def _train(self, engine: InMemory, prototypes: Tensor, setting: Setting, schedule: Schedule) -> Tensor:
         """Train on a divided problem and predict its rows. (n,)"""
-        head = self._new_head(prototypes, torch.Generator().manual_seed(0))
-        optimise(InMemory(division.x, division.labels, division.n_classes), head, self._objective(setting), schedule)
-        return head.predict(division.x)
+        head = self._new_head(prototypes)
+        optimise(engine, head, self._objective(setting), schedule)
+        return head.predict(engine.x)
 
 
 def _step_cost(x: Tensor, n_classes: int, h: str) -> float:
