@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rpim import blocks, feature_files, files
+from rpim import blocks, files
 from rpim.errors import InputError
 from rpim.features import FeatureSet
+from rpim.formats import feature_files
 
 X = np.array([[3.0, 4.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.25]], dtype=np.float32)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath, replacing
+from rpim.formats.parquet import arrow, arrow_array
 from rpim.labels import UNLABELLED, unlabelled_rows
-from rpim.parquet import arrow, arrow_array
 from rpim.progress import Progress
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rpim.discovery import Discovery
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath
-from rpim.label_files import read_true_classes
+from rpim.formats.label_files import read_true_classes
 from rpim.labels import unlabelled_rows
 from rpim.metrics import (
     GCDAccuracy,

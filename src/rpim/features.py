@@ -1,7 +1,7 @@
 """FeatureSet: the rows to be clustered with their labels, ids and views, checked once where they come in.
 
 Everything after this module may rely on finite two-dimensional features and on one label, id and text per row.
-The checks of single arrays stand in ``checks``, the formats of the files in ``feature_files`` and ``label_files``.
+The checks of single arrays stand in ``checks``, the formats of the files in ``formats``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from rpim.blocks import row_blocks
 from rpim.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.errors import InputError
-from rpim.feature_files import read_features, write_features
 from rpim.files import StrPath
-from rpim.label_files import read_labels
+from rpim.formats.feature_files import read_features, write_features
+from rpim.formats.label_files import read_labels
 from rpim.labels import BoolArray, unlabelled_rows
 from rpim.messages import some_rows
 

@@ -16,7 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rpim.blocks import row_blocks
-from rpim.columns import (
+from rpim.errors import InputError
+from rpim.files import load_npy, must_exist, open_npz, reading, replacing
+from rpim.formats.columns import (
     DECIMAL,
     NAMES,
     PER_ROW,
@@ -26,10 +28,8 @@ from rpim.columns import (
     is_called,
     labels_from_text,
 )
-from rpim.errors import InputError
-from rpim.files import load_npy, must_exist, open_npz, reading, replacing
+from rpim.formats.parquet import arrow, arrow_array, is_list, list_matrix, plain_values
 from rpim.messages import some
-from rpim.parquet import arrow, arrow_array, is_list, list_matrix, plain_values
 
 Columns = dict[str, Any]
 

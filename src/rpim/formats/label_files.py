@@ -11,11 +11,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rpim.columns import find_column, is_called, labels_from_text
 from rpim.errors import InputError
 from rpim.files import load_npy, must_exist, open_npz, reading
+from rpim.formats.columns import find_column, is_called, labels_from_text
+from rpim.formats.parquet import arrow, plain_values
 from rpim.messages import some
-from rpim.parquet import arrow, plain_values
 
 
 def read_labels(path: Path, ids: NDArray[Any], label_column: str | None) -> Any:

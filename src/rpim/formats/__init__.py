@@ -1,0 +1,1 @@
+"""The file formats that feature sets and labels come in."""
