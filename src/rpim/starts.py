@@ -4,8 +4,9 @@ The same objective from two sets of k-means centroids ends several points of acc
 more often right than any one of them, and nothing but the data is needed to see it:
 
 1. each restart of semi-supervised k-means is trained for a short while (as PIM, without h, which is cheap);
-2. their new classes are matched with those of the member with the lowest objective (known classes need no matching);
-3. their probabilities are averaged, and the centroids of the resulting classes are the start of the real training.
+2. their new classes are matched with those of the member with the lowest objective (known classes need no matching)
+   and their probabilities averaged; then matched with that average, until no class changes its partner;
+3. the centroids of the resulting classes are the start of the real training.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-STEPS = 40
-"""Steps of each member's short training."""
+STEPS, LEARNING_RATE = 50, 1e-2
+"""The short training of each member."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def consensus_start(
     members, objectives = [], []
     for run in runs:
         head = Head(run.centroids.clone(), Transform({}), temperature)
-        objectives.append(optimise(engine, head, pim, Schedule(max_iter=STEPS))[-1]["objective"])
+        objectives.append(optimise(engine, head, pim, Schedule(LEARNING_RATE, max_iter=STEPS))[-1]["objective"])
         members.append(head.probabilities(engine.x))
         on_start()
     best = min(range(n_starts), key=objectives.__getitem__)
@@ -62,18 +63,29 @@ def consensus_start(
     return Start(class_means(engine.x, assigned, runs[best].centroids), agreement)
 
 
-def consensus(members: Sequence[Tensor], reference: int, n_known: int) -> Tensor:
+def consensus(members: Sequence[Tensor], reference: int, n_known: int, max_rounds: int = 5) -> Tensor:
     """The mean of several N x K probabilities whose new classes (columns from ``n_known`` on) come in any order.
 
-    Each member's columns are put into the reference's order, in place, by the matching that shares most mass.
+    Each member's columns are put into the order of the reference, in place, by the matching that shares most mass. The
+    mean is a better reference than any member, so they are matched with it again until no column moves any more.
     """
-    target = members[reference][:, n_known:]
-    for number, member in enumerate(members):
-        if number != reference and target.shape[1] > 1:
-            shared = target.T @ member[:, n_known:]  # (new, new)
-            _, order = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
-            member[:, n_known:] = member[:, n_known:][:, torch.as_tensor(order, device=member.device)]
-    total = members[0].clone()
-    for member in members[1:]:
-        total += member
-    return total / len(members)
+    target = members[reference]
+    for _ in range(max_rounds):
+        moved = [_match(member, target, n_known) for member in members]
+        mean = members[0].clone()
+        for member in members[1:]:
+            mean += member
+        target = mean.div_(len(members))
+        if not any(moved):
+            break
+    return target
+
+
+def _match(member: Tensor, target: Tensor, n_known: int) -> bool:
+    """Put the member's new classes into the target's order; whether any moved."""
+    shared = target[:, n_known:].T @ member[:, n_known:]  # (new, new)
+    _, order = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
+    if (order[1:] > order[:-1]).all():
+        return False
+    member[:, n_known:] = member[:, n_known:][:, torch.as_tensor(order, device=member.device)]
+    return True
