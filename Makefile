@@ -15,7 +15,7 @@ demo: $(VENV)/.installed ## find new classes in scikit-learn's digits and print 
 test: $(VENV)/.installed-dev ## set up and run every check: style, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --doctest-modules
+	$(BIN)/python -m pytest
 
 install: $(VENV)/.installed ## make .venv with the package in it
 
