@@ -37,8 +37,8 @@ def pim(
 ) -> Reference:  # fmt: skip
     """The whole procedure on unit rows ``x`` with labels ``y`` (-1 for none).
 
-    ``timed_restarts`` and ``timed_steps`` run it shorter (at a learning rate that is larger in the same ratio) and scale
-    the time up to the whole.
+    ``timed_restarts`` and ``timed_steps`` run it shorter (at a learning rate that is larger in the same ratio) and
+    scale the time up to the whole.
     """
     generator = torch.Generator().manual_seed(seed)
     run_restarts, run_steps = timed_restarts or restarts, timed_steps or steps

@@ -193,6 +193,22 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
         torch.testing.assert_close(many_gradients[key], expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["none", "semantic-bias", "low-rank", "mlp"])
+@pytest.mark.parametrize("which", ["mixed", "added", "epsilon 0.3"])
+def test_probabilities_computed_again_are_the_same(name, which, make_transform, monkeypatch):
+    monkeypatch.setattr(memory, "_BLOCK_BYTES", 1)
+    x, labels, prototypes = problem(n=700, n_labelled=300)
+    results = []
+    for keep in (True, False):
+        head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
+        engine = InMemory(x, labels, N_CLASSES, keep=keep)
+        results.append(gradient(engine, head, OBJECTIVES[which]))
+    assert engine.z.numel() + engine.log_z.numel() <= 2 * 256 * N_CLASSES, "memory for a block, not for all rows"
+    (kept, kept_gradients), (again, again_gradients) = results
+    assert again == kept
+    assert all(torch.equal(again_gradients[key], value) for key, value in kept_gradients.items())
+
+
 def test_blocks_hold_every_row_once_and_its_label(monkeypatch):
     monkeypatch.setattr(memory, "_BLOCK_BYTES", 1)
     x, labels, _ = problem(n=700, n_labelled=300)

@@ -7,7 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpim.sinkhorn import sinkhorn
+from rpim import sinkhorn as module
+
+
+def sinkhorn(q, iterations=3, add_up=lambda total: total, n_rows=None, block=4):
+    """Of a whole matrix, handed over in blocks of a few rows."""
+
+    def parts():
+        for start in range(0, len(q), block):
+            yield slice(start, start + block), q[start : start + block]
+
+    return module.sinkhorn(parts, add_up(q.sum(dim=0)), n_rows or len(q), len(q), iterations, add_up)
 
 
 def pseudo_labels(q, iterations=3):
@@ -31,6 +41,7 @@ def test_one_round_by_hand():
     expected = torch.tensor([[2 / 3, 1 / 3], [3 / 7, 4 / 7], [3 / 7, 4 / 7]], dtype=torch.float64)
     torch.testing.assert_close(scaling.pseudo_labels(q, slice(None)), expected)
     torch.testing.assert_close(scaling.pseudo_labels(q[1:], slice(1, 3)), expected[1:])
+    assert scaling.largest.tolist() == pytest.approx([2 / 3, 4 / 7, 4 / 7])
 
 
 def test_two_by_two_limit():

@@ -16,7 +16,6 @@ rows (E, e, Q, g, s) is as small as the parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,21 +35,27 @@ class FoldedPass:
         self._s = self._a.T @ self._a  # (D, D)
         self._ab = self._b @ self._a  # (D,)
         self._bb = self._b @ self._b
+        self._norms: dict[int, Tensor] = {}
         self._sums: dict[str, Tensor] = {
             "E": prototypes.new_zeros(n_classes, d), "e": prototypes.new_zeros(n_classes),
             "Q": prototypes.new_zeros(d, d), "g": prototypes.new_zeros(d), "s": prototypes.new_zeros(1),
         }  # fmt: skip
 
-    def logits(self, x: Tensor) -> tuple[Tensor, Any]:
-        """tau * h(x) W^T of a block of rows, and 1 / |Ax + b| of each. (n, K)"""
-        squared = (x @ self._s).mul_(x).sum(dim=1)  # (n,)
-        squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
-        r = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]  # (n, 1)
-        return torch.addmm(self._wb, x, self._v.T).mul_(r), r
+    def logits(self, x: Tensor, number: int) -> Tensor:
+        """tau * h(x) W^T of a block of rows. (n, K)"""
+        return torch.addmm(self._wb, x, self._v.T).mul_(self._r(x, number))
 
-    def backward(self, x: Tensor, kept: Any, log_z: Tensor, gradient: Tensor) -> None:
+    def _r(self, x: Tensor, number: int) -> Tensor:
+        """1 / |Ax + b| of each row, computed once a pass: a number a row can always be kept. (n, 1)"""
+        if number not in self._norms:
+            squared = (x @ self._s).mul_(x).sum(dim=1)
+            squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
+            self._norms[number] = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]
+        return self._norms[number]
+
+    def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
         """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; ``gradient`` is overwritten."""
-        r = kept
+        r = self._r(x, number)
         # <P_i, x_i' W^T> = <gradient_i, logits_i>, and since a row of the gradient sums to zero, log z will do.
         q = (gradient * log_z).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
         p = gradient.mul_(r)

@@ -30,49 +30,59 @@ class Head:
         """All that is trained, by name."""
         return {"prototypes": self.prototypes, **self.transform.parameters}
 
-    def begin(self) -> PlainPass | FoldedPass:
-        """What one pass over the rows, forward and backward, goes through."""
+    def begin(self, keep: bool = False) -> PlainPass | FoldedPass:
+        """What one pass over the rows goes through, forward and backward; ``keep`` trades memory for time."""
         if type(self.transform) is SemanticBias:
             return FoldedPass(self.prototypes, self.transform.parameters, self.temperature)
-        return PlainPass(self)
+        return PlainPass(self, keep)
 
     def probabilities(self, x: Tensor) -> Tensor:
         """z of any number of rows. (N, K)"""
         through = self.begin()
         z = x.new_empty(len(x), len(self.prototypes))
         for rows in (slice(start, start + _BLOCK) for start in range(0, len(x), _BLOCK)):
-            z[rows] = torch.softmax(through.logits(x[rows])[0], dim=1)
+            z[rows] = torch.softmax(through.logits(x[rows], rows.start), dim=1)
         return z
 
     def predict(self, x: Tensor) -> Tensor:
         """The class of each row. (N,)"""
         return self.probabilities(x).argmax(dim=1)
 
-    def zero_gradients(self) -> Gradients:
-        """One buffer of zeros for each parameter."""
-        return {name: torch.zeros_like(value) for name, value in self.parameters.items()}
 
 
 class PlainPass:
-    """Forward and backward through h and the classifier as they are written, for any transformation."""
+    """Forward and backward through h and the classifier as they are written, for any transformation.
 
-    def __init__(self, head: Head) -> None:
+    A block of rows is known by a number, so that what its forward pass found can serve its backward pass: here the
+    refined rows, an N x D matrix, which are kept or computed again.
+    """
+
+    def __init__(self, head: Head, keep: bool) -> None:
         self._head = head
-        self._gradients = head.zero_gradients()
+        self._keep = keep
+        self._kept: dict[int, tuple[Tensor, Any]] = {}
+        self._gradients = {name: torch.zeros_like(value) for name, value in head.parameters.items()}
 
-    def logits(self, x: Tensor) -> tuple[Tensor, Any]:
-        """tau * h(x) W^T of a block of rows, and what ``backward`` needs again. (n, K)"""
-        x_new, kept = self._head.transform.forward(x)
-        return (x_new @ self._head.prototypes.T).mul_(self._head.temperature), (x_new, kept)
+    def _forward(self, x: Tensor, number: int) -> tuple[Tensor, Any]:
+        found = self._kept.get(number)
+        if found is None:
+            found = self._head.transform.forward(x)
+            if self._keep:
+                self._kept[number] = found
+        return found
 
-    def backward(self, x: Tensor, kept: Any, log_z: Tensor, gradient: Tensor) -> None:
+    def logits(self, x: Tensor, number: int) -> Tensor:
+        """tau * h(x) W^T of a block of rows. (n, K)"""
+        return (self._forward(x, number)[0] @ self._head.prototypes.T).mul_(self._head.temperature)
+
+    def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
         """Add up the gradients, given d(objective)/d(logits) of the block."""
-        x_new, kept_by_transform = kept
+        x_new, kept = self._forward(x, number)
         head = self._head
         self._gradients["prototypes"].addmm_(gradient.T, x_new, alpha=head.temperature)
         if head.transform.parameters:
             d_x_new = (gradient @ head.prototypes).mul_(head.temperature)  # (n, D)
-            head.transform.backward(x, x_new, kept_by_transform, d_x_new, self._gradients)
+            head.transform.backward(x, x_new, kept, d_x_new, self._gradients)
 
     def sums(self) -> list[Tensor]:
         """What has been added up over the rows of this place, to be totalled over all places."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rpim import objective as terms
-from rpim.engine import InMemory
+from rpim.engine import Block, InMemory
 from rpim.head import Head
 from rpim.sinkhorn import Scaling, sinkhorn
 from rpim.transforms import Gradients
@@ -51,40 +51,56 @@ class Schedule:
     max_iter: int = 150
 
 
+class Probabilities:
+    """z and log z of all rows in the course of a step, block by block, as often as they are wanted."""
+
+    def __init__(self, engine: InMemory, head: Head) -> None:
+        self._engine = engine
+        self.through = head.begin(engine.keep)
+        self._kept = False
+
+    def __iter__(self) -> Iterator[tuple[int, Block, Tensor, Tensor]]:
+        engine = self._engine
+        for number, block in enumerate(engine.blocks()):
+            where = block.rows if engine.keep else slice(0, len(block.x))
+            z, log_z = engine.z[where], engine.log_z[where]
+            if not self._kept:
+                log_z.copy_(torch.log_softmax(self.through.logits(block.x, number), dim=1))
+                torch.exp(log_z, out=z)
+            yield number, block, z, log_z
+        self._kept = engine.keep
+
+
 def gradient(engine: InMemory, head: Head, objective: Objective) -> tuple[dict[str, float], Gradients]:
     """The objective's terms over all rows, and the gradient of each parameter.
 
-    Two passes over the rows: the first for the probabilities and what they add up to (the marginal, Sinkhorn's
-    columns), the second for the gradient, which needs those sums.
+    A few passes over the rows: the first for the marginal, one for each of Sinkhorn's rounds, and the last for the
+    gradient, which needs their sums.
     """
     n, n_unlabelled, n_labelled = engine.n_rows, max(engine.n_unlabelled, 1), engine.n_labelled
-    through = head.begin()
-    kept = []
+    probabilities = Probabilities(engine, head)
     mass = head.prototypes.new_zeros(engine.n_classes)
-    for block in engine.blocks():
-        logits, keep = through.logits(block.x)
-        kept.append(keep)
-        log_z = engine.log_z[block.rows]
-        log_z.copy_(torch.log_softmax(logits, dim=1))
-        mass += torch.exp(log_z, out=engine.z[block.rows]).sum(dim=0)
-    marginal = engine.add_up(mass) / n
+    for _, _, z, _ in probabilities:
+        mass += z.sum(dim=0)
+    mass = engine.add_up(mass)
 
     supervised = objective.labels and n_labelled > 0
     scaling = in_t = None
     n_confident = 0
     if objective.pseudo_labels or (objective.mixed_labels and supervised):
-        q = _scores(engine.z, engine.log_z, objective)
-        scaling = sinkhorn(q, objective.sinkhorn_iterations, engine.add_up, n)
+        scaling = _pseudo_labels(engine, probabilities, mass, objective)
         if objective.pseudo_labels:
-            in_t = _confident(engine, scaling, objective)
+            in_t = (scaling.largest > objective.threshold).to(mass.dtype)  # T, among the unlabelled rows
+            for block in engine.blocks():
+                in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
             n_confident = int(engine.add_up(in_t.sum()))
 
+    marginal = mass / n
     log_pi = terms.log_marginal(marginal)
     value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
     weight_c = objective.trade_off / n_unlabelled
     weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
-    for block, keep in zip(engine.blocks(), kept, strict=True):
-        z, log_z = engine.z[block.rows], engine.log_z[block.rows]
+    for number, block, z, log_z in probabilities:
         n_here = len(block.labels)
         h = terms.entropy(z, log_z)
         weight = z.new_full((len(z), 1), weight_c)
@@ -95,15 +111,15 @@ def gradient(engine: InMemory, head: Head, objective: Objective) -> tuple[dict[s
             value["L_R"] += weight_r * float(h @ in_t[block.rows])
         by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, out=engine.scratch[: len(z)])
         if supervised and n_here:
-            for name, term in _supervised(block.labels, block.rows, z, log_z, scaling, objective, n_labelled):
+            for name, term in _supervised(block, z, log_z, scaling, objective, n_labelled):
                 value[name] += float(term.values.sum()) / n_labelled
                 by_logits[:n_here] += term.gradient
-        through.backward(block.x, keep, log_z, by_logits)
-    for total in through.sums():
+        probabilities.through.backward(block.x, number, log_z, by_logits)
+    for total in probabilities.through.sums():
         engine.add_up(total)
     value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
     value["confident"] = n_confident / n_unlabelled
-    return value, through.gradients()
+    return value, probabilities.through.gradients()
 
 
 def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
@@ -113,28 +129,31 @@ def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
     return torch.softmax(log_z / objective.sinkhorn_epsilon, dim=1)
 
 
-def _confident(engine: InMemory, scaling: Scaling, objective: Objective) -> Tensor:
-    """T: one for rows of U whose largest pseudo-label exceeds the threshold, zero for all others. (N,)"""
-    in_t = engine.z.new_empty(len(engine.z))
-    for block in engine.blocks():
-        q = _scores(engine.z[block.rows], engine.log_z[block.rows], objective)
-        largest = (q * scaling.columns).amax(dim=1) * scaling.rows[block.rows]
-        in_t[block.rows] = (largest > objective.threshold).to(in_t.dtype)
-        in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
-    return in_t
+def _pseudo_labels(engine: InMemory, probabilities: Probabilities, mass: Tensor, objective: Objective) -> Scaling:
+    """Y^ = Sinkhorn(z) over all rows."""
+
+    def parts() -> Iterator[tuple[slice, Tensor]]:
+        for _, block, z, log_z in probabilities:
+            yield block.rows, _scores(z, log_z, objective)
+
+    if objective.sinkhorn_epsilon != 1.0:
+        mass = torch.zeros_like(mass)
+        for _, q in parts():
+            mass += q.sum(dim=0)
+        mass = engine.add_up(mass)
+    return sinkhorn(parts, mass, engine.n_rows, engine.n_rows_here, objective.sinkhorn_iterations, engine.add_up)
 
 
 def _supervised(
-    labels: Tensor, rows: slice, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective,
-    n_labelled: int,
+    block: Block, z: Tensor, log_z: Tensor, scaling: Scaling | None, objective: Objective, n_labelled: int
 ) -> Iterator[tuple[str, terms.Term]]:
     """CE or L_S, or both where L_S is added, on the labelled rows of a block."""
-    n_here = len(labels)
+    labels, n_here, first = block.labels, len(block.labels), block.rows.start
     z, log_z = z[:n_here], log_z[:n_here]
     if not objective.mixed_labels or objective.supervision == "added":
         yield "CE", terms.cross_entropy(z, log_z, terms.one_hot(labels, z.shape[1], z.dtype), 1.0 / n_labelled)
     if objective.mixed_labels and scaling is not None:
-        pseudo = scaling.pseudo_labels(_scores(z, log_z, objective), slice(rows.start, rows.start + n_here))
+        pseudo = scaling.pseudo_labels(_scores(z, log_z, objective), slice(first, first + n_here))
         mix = terms.mixed_labels(labels, pseudo, objective.beta)
         yield "L_S", terms.cross_entropy(z, log_z, mix, 1.0 / n_labelled)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+Parts = Callable[[], Iterable[tuple[slice, Tensor]]]
+"""Goes through q once: some rows (where they stand among the rows of this place) and their part of it, (n, K)."""
+
 
 class Scaling(NamedTuple):
-    """Pseudo-labels as two vectors: Y^[i,k] = rows[i] * q[i,k] * columns[k], with q = z^(1/epsilon).
+    """Pseudo-labels as two vectors: Y^[i,k] = rows[i] * q[i,k] * columns[k].
 
     The N x K matrix itself is needed only where somebody looks at it.
     """
 
     rows: Tensor  # (N,)
     columns: Tensor  # (K,)
+    largest: Tensor  # (N,) the largest pseudo-label of each row
 
     def pseudo_labels(self, q: Tensor, rows: slice) -> Tensor:
         """Y^ of some rows, given their part of q. (n, K)"""
@@ -24,30 +28,42 @@ class Scaling(NamedTuple):
 
 
 def sinkhorn(
-    q: Tensor, iterations: int = 3, add_up: Callable[[Tensor], Tensor] | None = None, n_rows: int | None = None
+    parts: Parts,
+    mass: Tensor,
+    n_rows: int,
+    n_rows_here: int,
+    iterations: int = 3,
+    add_up: Callable[[Tensor], Tensor] = lambda total: total,
 ) -> Scaling:
     """Scale the columns of q to equal mass N/K and its rows to one, in turn, ending with the rows.
 
     Only sums over rows cross from one block of rows to another: K numbers a round, which ``add_up`` totals over
-    the workers where the rows are spread.
+    the places where there are rows. A round is one pass over q.
 
     Parameters
     ----------
-    q : (N, K)
-        Positive scores; the paper scales the probabilities z themselves (epsilon = 1).
+    parts : callable
+        Gives q, positive scores, block by block; the paper scales the probabilities z themselves (epsilon = 1).
+    mass : (K,)
+        The column sums of q over all rows.
+    n_rows, n_rows_here : int
+        N, and how many of them are in this place.
     iterations : int
         Rounds of columns, then rows.
     """
-    total = q.shape[0] if n_rows is None else n_rows
-    tiny = torch.finfo(q.dtype).tiny
-    target = total / q.shape[1]
-    rows = q.new_ones(q.shape[0])
-    columns = q.new_ones(q.shape[1])
-    for _ in range(iterations):
-        mass = rows @ q  # (K,)
-        if add_up is not None:
-            mass = add_up(mass)
+    tiny = torch.finfo(mass.dtype).tiny
+    rows, largest = mass.new_empty(n_rows_here), mass.new_empty(n_rows_here)
+    columns = mass
+    for round_ in range(iterations):
         # A class without mass keeps a finite factor: its column stays zero, the others share the rows.
-        columns = target / mass.clamp_min(tiny**0.5)
-        rows = 1.0 / (q @ columns).clamp_min(tiny)
-    return Scaling(rows, columns)
+        columns = (n_rows / len(mass)) / mass.clamp_min(tiny**0.5)
+        mass = torch.zeros_like(mass)
+        for where, q in parts():
+            rows[where] = 1.0 / (q @ columns).clamp_min(tiny)
+            if round_ < iterations - 1:
+                mass += rows[where] @ q
+            else:
+                largest[where] = (q * columns).amax(dim=1) * rows[where]
+        if round_ < iterations - 1:
+            mass = add_up(mass)
+    return Scaling(rows, columns, largest)

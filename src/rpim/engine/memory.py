@@ -23,20 +23,28 @@ class InMemory:
 
     ``blocks`` gives them in turn and ``add_up`` totals what was computed on them: here nothing needs adding, since
     there is only one place. An engine that reads from disk or spans workers offers the same two.
+
+    Parameters
+    ----------
+    keep : bool
+        Keep the probabilities of all rows between the passes of a step, two N x K matrices. Without, a pass computes
+        them again block by block, and memory does not grow with N x K.
     """
 
-    def __init__(self, x: Tensor, labels: Tensor, n_classes: int) -> None:
+    def __init__(self, x: Tensor, labels: Tensor, n_classes: int, *, keep: bool = True) -> None:
         self.x = x
         self.labels = labels
         self.n_rows, self.n_features = x.shape
+        self.n_rows_here = self.n_rows
         self.n_labelled = len(labels)
         self.n_unlabelled = self.n_rows - self.n_labelled
         self.n_classes = n_classes
-        block = max(256, _BLOCK_BYTES // (n_classes * x.element_size()))
+        self.keep = keep
+        block = min(max(256, _BLOCK_BYTES // (n_classes * x.element_size())), self.n_rows)
         self._slices = [slice(i, min(i + block, self.n_rows)) for i in range(0, self.n_rows, block)]
-        self.z = x.new_empty(self.n_rows, n_classes)
-        self.log_z = x.new_empty(self.n_rows, n_classes)
-        self.scratch = x.new_empty(min(block, self.n_rows), n_classes)
+        room = self.n_rows if keep else block
+        self.z, self.log_z = x.new_empty(room, n_classes), x.new_empty(room, n_classes)
+        self.scratch = x.new_empty(block, n_classes)
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""
@@ -44,5 +52,5 @@ class InMemory:
             yield Block(self.x[rows], self.labels[rows.start : rows.stop], rows)
 
     def add_up(self, total: Tensor) -> Tensor:
-        """The sum over all places where there are rows."""
+        """The sum over all places where there are rows, in place."""
         return total

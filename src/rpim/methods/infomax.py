@@ -36,11 +36,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 GRID = {
     "trade_off": (0.1, 0.05, 0.2, 0.02, 0.5, 1.0),
     "beta": (0.2, 0.4, 0.05, 0.6),
-    "weight_decay": (0.01, 0.003, 0.03),
+    "weight_decay": (0.01, 0.005, 0.02),
 }
 """The held-out search: one parameter after the other, from the first value on; of equals the earlier wins."""
 
-N_DIVISIONS = 4
+N_DIVISIONS = 8
 _SEARCH_STEPS = 60
 
 

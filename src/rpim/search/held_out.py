@@ -74,10 +74,10 @@ def best_setting(
 ) -> tuple[Setting, list[float]]:
     """The setting with the best mean score over the divisions, and all the means.
 
-    The first setting is where the search stands; another one takes its place only where it wins by more than the
-    standard error of their difference, division by division: what looks better by chance alone changes nothing. It is a
-    race: after the second division, whoever trails by more than that error is not tried again (its score stays the mean
-    of what it ran).
+    The first setting is where the search stands; another one takes its place only where it wins by more than 1.5 times
+    the standard error of their difference, division by division: what looks better by chance alone changes little. It is
+    a race: from the third division on, whoever trails by more than that error is not tried again (its score stays the
+    mean of what it ran).
     """
     scores = np.full((len(settings), len(divisions)), np.nan)
     running = list(range(len(settings)))
@@ -86,11 +86,11 @@ def best_setting(
         for i in running:
             scores[i, j] = division.score(predict(settings[i], division))
             on_trial(1)
-        if j > 0:
+        if j > 1:
             gains = {i: _gain(scores[i] - scores[0]) for i in running}
             running = [i for i in running if i == 0 or sum(gains[i]) >= 0.0]
     # Paired with the first, since the divisions differ from each other more than the settings do.
-    wins = {i: mean for i in running for mean, error in [_gain(scores[i] - scores[0])] if mean > error}
+    wins = {i: mean for i in running for mean, error in [_gain(scores[i] - scores[0])] if mean > 1.5 * error}
     best = max(wins, key=wins.__getitem__, default=0)
     return settings[best], np.nanmean(scores, axis=1).tolist()
 
