@@ -75,9 +75,9 @@ def best_setting(
     """The setting with the best mean score over the divisions, and all the means.
 
     The first setting is where the search stands; another one takes its place only where it wins by more than 1.5 times
-    the standard error of their difference, division by division: what looks better by chance alone changes little. It is
-    a race: from the third division on, whoever trails by more than that error is not tried again (its score stays the
-    mean of what it ran).
+    the standard error of their difference, division by division: what looks better by chance alone changes little. It
+    is a race: from the third division on, whoever trails by more than that error is not tried again (its score stays
+    the mean of what it ran).
     """
     scores = np.full((len(settings), len(divisions)), np.nan)
     running = list(range(len(settings)))
