@@ -12,7 +12,7 @@ more often right than any one of them, and nothing but the data is needed to see
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -24,8 +24,9 @@ from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-STEPS, LEARNING_RATE = 50, 1e-2
-"""The short training of each member."""
+STEPS, LEARNING_RATE, TRADE_OFF = 50, 1e-2, 0.1
+"""The short training of each member. Its lambda is the same whatever the real training takes: a large one makes rows
+sure of the class that k-means happened to give them, and the members then agree on little."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, gene
 
 
 def consensus_start(
-    engine: InMemory, n_known: int, objective: Objective, *, n_starts: int, temperature: float,
-    generator: torch.Generator, on_start: Callable[[], None] = lambda: None,
+    engine: InMemory, n_known: int, *, n_starts: int, temperature: float, generator: torch.Generator,
+    trade_off: float = TRADE_OFF, on_start: Callable[[], None] = lambda: None,
 ) -> Start:  # fmt: skip
     """The centroids of the classes that ``n_starts`` short trainings agree on."""
-    pim = replace(objective, pseudo_labels=False, mixed_labels=False)
+    pim = Objective(trade_off=trade_off, pseudo_labels=False, mixed_labels=False)
     runs = restarts(engine.x, engine.labels, engine.n_classes, n_init=n_starts, max_iter=20, generator=generator)
     members, objectives = [], []
     for run in runs:

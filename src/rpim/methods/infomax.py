@@ -17,7 +17,7 @@ from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.starts import STEPS, Start, consensus_start, single_start
+from rpim.starts import STEPS, TRADE_OFF, Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
 
 AUTO: Final = "auto"
@@ -135,7 +135,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         setting = self._search(problem)
         problem.progress.stage("finding a start")
         engine = InMemory(problem.x, problem.labels, problem.n_classes)
-        start = self._start(problem, engine, setting, n_starts, lambda: problem.progress.advance(start_work))
+        start = self._start(problem, engine, n_starts, lambda: problem.progress.advance(start_work))
         problem.progress.stage("training")
         head = self._new_head(start.prototypes)
         self.history_ = optimise(
@@ -146,9 +146,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         return head
 
-    def _start(
-        self, problem: Problem, engine: InMemory, setting: Setting, n_starts: int, on_start: Callable[[], None]
-    ) -> Start:
+    def _start(self, problem: Problem, engine: InMemory, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts == 1 or problem.n_new == 0:
             start = single_start(
                 problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
@@ -157,8 +155,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
             on_start()
             return start
         return consensus_start(
-            engine, problem.n_known, self._objective(setting), n_starts=n_starts, temperature=self.temperature,
-            generator=problem.generator, on_start=on_start,
+            engine, problem.n_known, n_starts=n_starts, temperature=self.temperature, generator=problem.generator,
+            on_start=on_start,
         )  # fmt: skip
 
     def _search(self, problem: Problem) -> Setting:
@@ -183,8 +181,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         engines = {id(d): InMemory(d.x, d.labels, d.n_classes) for d in divisions}
         starts = {
             id(d): consensus_start(
-                engines[id(d)], d.n_known, self._objective(setting.for_a_division()), n_starts=4,
-                temperature=self.temperature, generator=problem.generator,
+                engines[id(d)], d.n_known, n_starts=4, temperature=self.temperature, generator=problem.generator,
+                trade_off=TRADE_OFF / 2,
             ).prototypes
             for d in divisions
         }  # fmt: skip
