@@ -342,6 +342,8 @@ main()
     process = subprocess.Popen(
         [sys.executable, "-c", script, "discover", "d.npz", "-o", "run", *FAST],
         env=ENVIRONMENT, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell without job control starts background work with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout is not None
