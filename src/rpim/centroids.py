@@ -93,13 +93,13 @@ def restarts(
 
 def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centroid of each row, and |c|^2 - 2<x, c> for it (the squared distance less |x|^2). (N,), (N,)"""
-    half_norms = (centroids * centroids).sum(dim=1)
+    offsets = (centroids * centroids).sum(dim=1)
     block = max(1, _BLOCK_ELEMENTS // len(centroids))
     labels = torch.empty(len(x), dtype=torch.long, device=x.device)
     scores = torch.empty(len(x), dtype=x.dtype, device=x.device)
     for start in range(0, len(x), block):
         rows = slice(start, start + block)
-        torch.min(torch.addmm(half_norms, x[rows], centroids.T, alpha=-2.0), dim=1, out=(scores[rows], labels[rows]))
+        torch.min(torch.addmm(offsets, x[rows], centroids.T, alpha=-2.0), dim=1, out=(scores[rows], labels[rows]))
     return labels, scores
 
 
@@ -115,8 +115,10 @@ def plus_plus(
     n_candidates = 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
     centroids = x.new_empty(n_clusters, x.shape[1])
     centroids[: len(known)] = known
-    if n_new == 0 or len(x) == 0:
-        return centroids[: len(known)] if n_new == 0 else _repeat_rows(centroids, known, n_new, generator)
+    if n_new == 0:
+        return centroids
+    if len(x) == 0:
+        return _repeat_rows(centroids, known, n_new, generator)
     if len(known):
         distance = (nearest_centroid(x, known)[1] + squared_norms).clamp_min_(0.0)
     else:

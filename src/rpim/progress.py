@@ -57,6 +57,3 @@ class Progress:
         if self._bar is not None:
             elapsed = self._bar.tasks[0].elapsed or 0.0
             self._bar.update(self._task, advance=work, visible=elapsed > 2.0)
-
-
-SILENT = Progress()

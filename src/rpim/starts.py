@@ -18,7 +18,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rpim.centroids import class_means, restarts
+from rpim.centroids import class_means, restarts, semi_supervised_kmeans
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
@@ -40,8 +40,7 @@ class Start:
 
 def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator) -> Start:
     """The centroids of the best of ``n_init`` restarts by inertia, as the paper starts."""
-    runs = restarts(x, labels, n_classes, n_init=n_init, generator=generator)
-    return Start(min(runs, key=lambda run: run.inertia).centroids, 1.0)
+    return Start(semi_supervised_kmeans(x, labels, n_classes, n_init=n_init, generator=generator).centroids, 1.0)
 
 
 def consensus_start(
