@@ -2,14 +2,16 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rpim import centroids
-from rpim.centroids import kmeans, nearest_centroid, plus_plus, restarts, semi_supervised_kmeans
+from rpim.centroids import _ward, kmeans, merged_clusters, nearest_centroid, plus_plus, restarts, semi_supervised_kmeans
 
 NOBODY = torch.empty(0, dtype=torch.long)
 
@@ -240,3 +242,56 @@ def test_no_rows_by_clusters_by_features_intermediate():
     assert largest.nbytes >= 4 * n * d, "it has seen something of the size of the rows"
     # Not even (unlabelled rows) x clusters at once, a 32nd of what is not to be there.
     assert largest.nbytes < 4 * (n - len(labels)) * k
+
+
+# -- too many clusters, then merged --------------------------------------------------------------------------------
+
+
+def ward(points, sizes, n_known, n_clusters):
+    return _ward(np.array(points, dtype=float)[:, None], np.array(sizes, dtype=float), n_known, n_clusters)[:, 0]
+
+
+def test_ward_by_hand():
+    assert ward([0, 1, 10, 11], [1, 1, 1, 1], 0, 2).tolist() == [0.5, 10.5]
+    # 5 and 7 cost 2, then 1 and 6 cost 25 * 200 / 102 = 49.02, less than 0 and 1, which cost 50.
+    assert ward([0, 1, 5, 7], [100, 100, 1, 1], 0, 2) == pytest.approx([0, 112 / 102])
+
+
+def test_ward_keeps_known_classes_apart_and_in_their_place():
+    # 10 and 12 cost 2; then only 0 or 1 with 11 is allowed, and 1 is nearer.
+    assert ward([0, 1, 10, 12], [1, 1, 1, 1], 2, 2) == pytest.approx([0, 23 / 3])
+    assert ward([12, 0, 1, 11], [1, 1, 1, 1], 1, 2) == pytest.approx([11.5, 0.5])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ward_without_known_classes_is_scipys(seed):
+    points = np.random.RandomState(seed).randn(40, 3)
+    found = _ward(points.copy(), np.ones(40), 0, 7)
+    labels = fcluster(linkage(points, "ward"), 7, "maxclust")
+    expected = np.stack([points[labels == k].mean(axis=0) for k in range(1, 8)])
+    np.testing.assert_allclose(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_merged_clusters_find_blobs(blobs, seed):
+    x, truth = blobs([30] * 12, n_features=14, seed=seed)
+    rows = torch.cat([torch.arange(0, 60, 2), torch.tensor([i for i in range(360) if i >= 60 or i % 2])])
+    x, truth = x[rows], truth[rows]
+    centroids = merged_clusters(x, truth[:30], 12, generator=seeded(seed))
+    nearest = torch.cdist(x, centroids).argmin(dim=1)
+    assert (nearest[truth < 2] == truth[truth < 2]).all()
+    assert len({(int(a), int(b)) for a, b in zip(nearest, truth, strict=True)}) == 12
+
+
+@pytest.mark.parametrize("n_free", [0, 1, 3])
+def test_merged_clusters_with_hardly_any_unlabelled_row(n_free):
+    x = torch.randn(4 + n_free, 3, generator=seeded())
+    centroids = merged_clusters(x, torch.tensor([0, 0, 1, 1]), 4, generator=seeded())
+    assert centroids.shape == (4, 3)
+    assert torch.isfinite(centroids).all()
+
+
+def test_merged_clusters_of_identical_rows():
+    centroids = merged_clusters(torch.ones(40, 3), torch.tensor([0, 1]), 5, generator=seeded())
+    assert centroids.shape == (5, 3)
+    assert torch.equal(centroids, torch.ones(5, 3))

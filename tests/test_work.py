@@ -4,6 +4,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from rpim import RPIM
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, gradient, optimise
@@ -72,3 +73,40 @@ def test_no_step_allocates_more_than_a_block():
 def test_the_number_of_steps_is_what_was_asked_for():
     engine, head = problem("none")
     assert len(optimise(engine, head, PIM, Schedule(max_iter=7))) == 7
+
+
+def test_training_ends_when_the_classes_of_the_rows_settle(blobs):
+    x, truth = blobs([40] * 5, n_features=8)
+    labels = truth[:40]
+    means = torch.stack([x[truth == k].mean(dim=0) for k in range(5)])
+
+    def steps(tol):
+        engine, head = InMemory(x, labels, 5), Head(means.clone(), TRANSFORMS["none"].initial(means))
+        return len(optimise(engine, head, PIM, Schedule(max_iter=40, tol=tol)))
+
+    assert steps(0.0) == 40
+    assert steps(1e-3) == 11, "at the second look no row has moved"
+
+
+def test_training_goes_on_while_rows_still_change_their_class():
+    engine, head = problem("none")  # noise: rows keep moving
+    assert len(optimise(engine, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
+
+
+def test_low_memory_keeps_no_matrix_of_rows_by_classes():
+    x = torch.randn(50_000, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(100)
+    prototypes = x[:100].clone()
+    with LargestAllocation() as watch:
+        engine = InMemory(x, labels, 100, keep=False)
+        gradient(engine, Head(prototypes, TRANSFORMS["none"].initial(prototypes)), PIM)
+    assert 0 < watch.largest < 50_000 * 100 / 4
+
+
+def test_the_whole_fit_with_low_memory_gives_the_same_classes(blobs):
+    x, truth = blobs([30] * 6, n_features=8)
+    y = truth.numpy().copy()
+    y[(truth > 3) | (torch.arange(len(x)) % 2 == 0)] = -1
+    first, second = (RPIM(6, low_memory=low, random_state=0).fit(x.numpy(), y) for low in (False, True))
+    assert (first.labels_ == second.labels_).all()
+    torch.testing.assert_close(first.head_.prototypes, second.head_.prototypes)

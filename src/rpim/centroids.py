@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances a block: it stays in the last-level cache
@@ -89,6 +91,60 @@ def restarts(
         centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
         runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance))
     return runs
+
+
+def merged_clusters(
+    x: Tensor, labels: Tensor, n_clusters: int, *, generator: torch.Generator, factor: int = 2, max_iter: int = 8
+) -> Tensor:
+    """Centroids found by making too many clusters and merging them, the labelled classes first. (K, D)
+
+    k-means cuts the unlabelled rows into ``factor * K`` small clusters; together with the labelled classes they are
+    merged, two at a time, where that costs least variance (Ward), until K are left. Labelled classes never merge with
+    each other. k-means alone often puts two centroids into one class and one between two others, and no later step
+    repairs that; small clusters seldom span two classes, and merging repairs the rest.
+    """
+    free, n_known = x[len(labels) :], int(labels.max()) + 1 if len(labels) else 0
+    known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
+    centroids, sizes = known, torch.bincount(labels)
+    if len(free):
+        small = kmeans(free, min(factor * n_clusters, len(free)), n_init=1, max_iter=max_iter, generator=generator)
+        centroids = torch.cat([known, small.centroids])
+        sizes = torch.cat([sizes, torch.bincount(small.labels, minlength=len(small.centroids))])
+    used = sizes > 0
+    if int(used.sum()) < n_clusters:  # fewer different rows than clusters: nothing to merge
+        return plus_plus(free, (free * free).sum(dim=1), known, n_clusters, generator)
+    merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), n_known, n_clusters)
+    return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
+
+
+def _ward(
+    centroids: NDArray[np.float64], sizes: NDArray[np.float64], n_known: int, n_clusters: int
+) -> NDArray[np.float64]:
+    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``; those stay in their place."""
+    is_known = np.arange(len(sizes)) < n_known
+
+    def costs(i: int) -> NDArray[np.float64]:
+        """By how much the sum of squared distances grows when i is merged with each of the others."""
+        apart = ((centroids - centroids[i]) ** 2).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            cost: NDArray[np.float64] = apart * (sizes * sizes[i] / (sizes + sizes[i]))
+        cost[(sizes == 0) | (is_known & is_known[i])] = np.inf
+        cost[i] = np.inf
+        return cost
+
+    cost = np.stack([costs(i) for i in range(len(sizes))])
+    nearest = cost.argmin(axis=1)
+    for _ in range(len(sizes) - n_clusters):
+        i = int(cost[np.arange(len(sizes)), nearest].argmin())
+        i, j = sorted((i, int(nearest[i])))  # a known one comes first, and stays
+        centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / (sizes[i] + sizes[j])
+        sizes[i], sizes[j] = sizes[i] + sizes[j], 0.0  # j is gone
+        cost[j] = cost[:, j] = np.inf
+        cost[i] = cost[:, i] = costs(i)
+        stale = np.flatnonzero((nearest == i) | (nearest == j) | (cost[:, i] < cost[np.arange(len(sizes)), nearest]))
+        nearest[stale] = cost[stale].argmin(axis=1)
+        nearest[i] = cost[i].argmin()
+    return centroids[sizes > 0]
 
 
 def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rpim.blocks import row_blocks
 from rpim.folded import FoldedPass
 from rpim.transforms import Gradients, SemanticBias, Transform
 
-_BLOCK = 8192
 
 @dataclass
 class Head:
@@ -38,16 +39,22 @@ class Head:
 
     def probabilities(self, x: Tensor) -> Tensor:
         """z of any number of rows. (N, K)"""
-        through = self.begin()
         z = x.new_empty(len(x), len(self.prototypes))
-        for rows in (slice(start, start + _BLOCK) for start in range(0, len(x), _BLOCK)):
-            z[rows] = torch.softmax(through.logits(x[rows], rows.start), dim=1)
+        for rows, logits in self._logits(x):
+            z[rows] = torch.softmax(logits, dim=1)
         return z
 
     def predict(self, x: Tensor) -> Tensor:
         """The class of each row. (N,)"""
-        return self.probabilities(x).argmax(dim=1)
+        labels = torch.empty(len(x), dtype=torch.long, device=x.device)
+        for rows, logits in self._logits(x):
+            labels[rows] = logits.argmax(dim=1)
+        return labels
 
+    def _logits(self, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        through = self.begin()
+        for number, rows in enumerate(row_blocks(*x.shape)):
+            yield rows, through.logits(x[rows], number)
 
 
 class PlainPass:

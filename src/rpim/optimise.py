@@ -17,6 +17,8 @@ from rpim.transforms import Gradients
 
 History = list[dict[str, float]]
 
+_CHECK_EVERY = 10  # steps between two looks at the classes of the rows
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -49,6 +51,8 @@ class Schedule:
     learning_rate: float = 5e-3
     weight_decay: float = 0.01
     max_iter: int = 150
+    tol: float = 0.0
+    """Stop when on average fewer than this share of the rows change their class in a step."""
 
 
 class Probabilities:
@@ -71,11 +75,13 @@ class Probabilities:
         self._kept = engine.keep
 
 
-def gradient(engine: InMemory, head: Head, objective: Objective) -> tuple[dict[str, float], Gradients]:
+def gradient(
+    engine: InMemory, head: Head, objective: Objective, labels: Tensor | None = None
+) -> tuple[dict[str, float], Gradients]:
     """The objective's terms over all rows, and the gradient of each parameter.
 
     A few passes over the rows: the first for the marginal, one for each of Sinkhorn's rounds, and the last for the
-    gradient, which needs their sums.
+    gradient, which needs their sums. ``labels``, where given, is filled with the class of each row.
     """
     n, n_unlabelled, n_labelled = engine.n_rows, max(engine.n_unlabelled, 1), engine.n_labelled
     probabilities = Probabilities(engine, head)
@@ -101,6 +107,8 @@ def gradient(engine: InMemory, head: Head, objective: Objective) -> tuple[dict[s
     weight_c = objective.trade_off / n_unlabelled
     weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
     for number, block, z, log_z in probabilities:
+        if labels is not None:
+            torch.argmax(z, dim=1, out=labels[block.rows])
         n_here = len(block.labels)
         h = terms.entropy(z, log_z)
         weight = z.new_full((len(z), 1), weight_c)
@@ -171,12 +179,19 @@ def optimise(
         parameters.values(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, foreach=False
     )
     history: History = []
+    labels, before = engine.new_labels(), engine.new_labels()
     for step in range(schedule.max_iter):
-        value, gradients = gradient(engine, head, objective)
-        for name, parameter in parameters.items():
-            parameter.grad = gradients[name]
-        adam.step()
+        check = schedule.tol > 0.0 and step % _CHECK_EVERY == 0
+        value, gradients = gradient(engine, head, objective, labels if check else None)
         history.append(value)
         if on_step is not None:
             on_step(step, value)
+        if check:
+            changed = float(engine.add_up((labels != before).sum())) / engine.n_rows
+            if step and changed <= schedule.tol * _CHECK_EVERY:
+                break
+            labels, before = before, labels
+        for name, parameter in parameters.items():
+            parameter.grad = gradients[name]
+        adam.step()
     return history

@@ -18,15 +18,20 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rpim.centroids import class_means, restarts, semi_supervised_kmeans
+from rpim.centroids import class_means, merged_clusters, semi_supervised_kmeans
+from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-STEPS, LEARNING_RATE, TRADE_OFF = 50, 1e-2, 0.1
-"""The short training of each member. Its lambda is the same whatever the real training takes: a large one makes rows
-sure of the class that k-means happened to give them, and the members then agree on little."""
+STEPS, LEARNING_RATE, TRADE_OFF = 20, 2e-2, 0.1
+"""The short training of each member. Its lambda is the same whatever the real
+training takes: a large one makes rows sure of the class that k-means happened to give them, and the members then agree
+on little."""
+
+DIRECTIONS = 128
+"""Members see the rows in their leading principal directions alone: half the work, and as good a vote."""
 
 
 @dataclass(frozen=True)
@@ -44,48 +49,84 @@ def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, gene
 
 
 def consensus_start(
-    engine: InMemory, n_known: int, *, n_starts: int, temperature: float, generator: torch.Generator,
-    trade_off: float = TRADE_OFF, on_start: Callable[[], None] = lambda: None,
+    x: Tensor, labels: Tensor, n_classes: int, *, n_starts: int, temperature: float, generator: torch.Generator,
+    trade_off: float = TRADE_OFF, keep: bool = True, on_start: Callable[[], None] = lambda: None,
 ) -> Start:  # fmt: skip
-    """The centroids of the classes that ``n_starts`` short trainings agree on."""
+    """The centroids of the classes that ``n_starts`` short trainings agree on.
+
+    Parameters
+    ----------
+    x, labels : (N, D), (n_labelled,)
+        The rows, the labelled ones first, and their codes.
+    trade_off : float
+        lambda of the short trainings.
+    keep : bool
+        See `InMemory`.
+    """
     pim = Objective(trade_off=trade_off, pseudo_labels=False, mixed_labels=False)
-    runs = restarts(engine.x, engine.labels, engine.n_classes, n_init=n_starts, max_iter=20, generator=generator)
+    directions = principal_directions(x, min(DIRECTIONS, x.shape[1]))
+    narrow = x @ directions
+    engine = InMemory(narrow, labels, n_classes, keep=keep)
     members, objectives = [], []
-    for run in runs:
-        head = Head(run.centroids.clone(), Transform({}), temperature)
+    for _ in range(n_starts):
+        head = Head(merged_clusters(narrow, labels, n_classes, generator=generator), Transform({}), temperature)
         objectives.append(optimise(engine, head, pim, Schedule(LEARNING_RATE, max_iter=STEPS))[-1]["objective"])
-        members.append(head.probabilities(engine.x))
+        members.append(head.prototypes)
         on_start()
     best = min(range(n_starts), key=objectives.__getitem__)
-    assigned = consensus(members, best, n_known).argmax(dim=1)
-    agreement = sum(float((m.argmax(dim=1) == assigned).double().mean()) for m in members) / n_starts
-    assigned[: engine.n_labelled] = engine.labels
-    return Start(class_means(engine.x, assigned, runs[best].centroids), agreement)
+    n_known = int(labels.max()) + 1 if len(labels) else 0
+    assigned, agreement = consensus(engine, members, best, n_known, temperature)
+    assigned[: len(labels)] = labels
+    return Start(class_means(x, assigned, members[best] @ directions.T), agreement)
 
 
-def consensus(members: Sequence[Tensor], reference: int, n_known: int, max_rounds: int = 5) -> Tensor:
-    """The mean of several N x K probabilities whose new classes (columns from ``n_known`` on) come in any order.
+def consensus(
+    engine: InMemory, members: list[Tensor], reference: int, n_known: int, temperature: float, max_rounds: int = 5
+) -> tuple[Tensor, float]:
+    """The class of each row by the mean of the members' probabilities, and how far they agree with it. (N,)
 
-    Each member's columns are put into the order of the reference, in place, by the matching that shares most mass. The
-    mean is a better reference than any member, so they are matched with it again until no column moves any more.
+    Members are prototypes whose new classes (from ``n_known`` on) come in any order. They are put into the order of
+    the reference, in place, by the matching that shares most mass. What they say together is a better reference than
+    any member, so they are matched with it again until no class moves any more. Probabilities are made block by block
+    when they are wanted: no N x K matrix is held for any member.
     """
-    target = members[reference]
+    labels, agreement = _vote(engine, [members[reference]], temperature)
     for _ in range(max_rounds):
-        moved = [_match(member, target, n_known) for member in members]
-        mean = members[0].clone()
-        for member in members[1:]:
-            mean += member
-        target = mean.div_(len(members))
-        if not any(moved):
+        moved = False
+        for i, member in enumerate(members):
+            order = _matching(engine, member, labels, n_known, temperature)
+            if (order[1:] < order[:-1]).any():
+                members[i] = torch.cat([member[:n_known], member[n_known:][order]])
+                moved = True
+        labels, agreement = _vote(engine, members, temperature)
+        if not moved:
             break
-    return target
+    return labels, agreement
 
 
-def _match(member: Tensor, target: Tensor, n_known: int) -> bool:
-    """Put the member's new classes into the target's order; whether any moved."""
-    shared = target[:, n_known:].T @ member[:, n_known:]  # (new, new)
-    _, order = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
-    if (order[1:] > order[:-1]).all():
-        return False
-    member[:, n_known:] = member[:, n_known:][:, torch.as_tensor(order, device=member.device)]
-    return True
+def _matching(engine: InMemory, member: Tensor, labels: Tensor, n_known: int, temperature: float) -> Tensor:
+    """Which new class of the member each new class of the labels is: the matching that shares most mass. (new,)"""
+    shared = member.new_zeros(engine.n_classes, engine.n_classes)
+    for block in engine.blocks():
+        shared.index_add_(0, labels[block.rows], _probabilities(block.x, member, temperature))
+    _, order = linear_sum_assignment(engine.add_up(shared)[n_known:, n_known:].cpu().numpy(), maximize=True)
+    return torch.as_tensor(order, device=member.device)
+
+
+def _vote(engine: InMemory, members: Sequence[Tensor], temperature: float) -> tuple[Tensor, float]:
+    """The class with the largest mean probability of each row, and the mean share of rows that a member has alike."""
+    labels = engine.new_labels()
+    alike = torch.zeros((), dtype=torch.float64, device=engine.x.device)
+    for block in engine.blocks():
+        votes = [_probabilities(block.x, member, temperature) for member in members]
+        own = [vote.argmax(dim=1) for vote in votes]
+        total = votes[0]
+        for vote in votes[1:]:
+            total += vote
+        labels[block.rows] = total.argmax(dim=1)
+        alike += sum((choice == labels[block.rows]).sum() for choice in own)
+    return labels, float(engine.add_up(alike)) / (engine.n_rows * len(members))
+
+
+def _probabilities(x: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
+    return torch.softmax((x @ prototypes.T).mul_(temperature), dim=1)

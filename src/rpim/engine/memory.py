@@ -51,6 +51,10 @@ class InMemory:
         for rows in self._slices:
             yield Block(self.x[rows], self.labels[rows.start : rows.stop], rows)
 
+    def new_labels(self) -> Tensor:
+        """Room for the class of each row of this place. (N,)"""
+        return self.labels.new_empty(self.n_rows_here)
+
     def add_up(self, total: Tensor) -> Tensor:
         """The sum over all places where there are rows, in place."""
         return total

@@ -15,6 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from rpim.blocks import row_blocks
+from rpim.directions import principal_directions
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import IntArray, encode_labels, name_new_classes
@@ -22,8 +24,6 @@ from rpim.progress import Progress
 from rpim.search.n_classes import N_EVALUATIONS, max_acc
 
 FloatArray = NDArray[np.float32]
-
-_PREDICT_BLOCK = 8192
 
 
 @dataclass
@@ -118,8 +118,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
         device = self.head_.prototypes.device
         blocks = []
-        for start in range(0, len(rows), _PREDICT_BLOCK):
-            part = np.asarray(rows[start : start + _PREDICT_BLOCK], dtype=np.float32)
+        for block in row_blocks(*rows.shape):
+            part = np.asarray(rows[block], dtype=np.float32)
             blocks.append(self._project(torch.from_numpy(_unit_rows(part) if self.normalise else part).to(device)))
         return blocks
 
@@ -170,8 +170,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self.components_: Tensor | None = None
         kept = self._n_components()
         if kept is not None and kept < x.shape[1]:
-            _, directions = torch.linalg.eigh((x.T @ x).double())
-            self.components_ = directions[:, -kept:].flip(1).to(x.dtype).contiguous()
+            self.components_ = principal_directions(x, kept)
         return self._project(x)
 
     def _project(self, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final
 
@@ -11,10 +12,12 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
+from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
+from rpim.parallel import side_by_side
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
 from rpim.starts import STEPS, TRADE_OFF, Start, consensus_start, single_start
@@ -23,15 +26,18 @@ from rpim.transforms import TRANSFORMS
 AUTO: Final = "auto"
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "default": {
-        "search": "held-out", "n_starts": 12, "n_init": 10, "n_components": 256, "learning_rate": 5e-3, "max_iter": 150,
-    },
+    "default": {"search": "held-out", "n_starts": 6, "n_init": 10, "n_components": 256, "schedule": "fast"},
     "paper": {
-        "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "learning_rate": 1e-3, "max_iter": 1000,
-        "beta": 0.05,
+        "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "schedule": "paper", "beta": 0.05,
     },
-}
+}  # fmt: skip
 """What a parameter left at "auto" becomes; one that is not listed is searched."""
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "fast": {"learning_rate": 5e-3, "max_iter": 150, "tol": 1e-3},
+    "paper": {"learning_rate": 1e-3, "max_iter": 1000, "tol": 0.0},
+}
+"""How long and how boldly to train: until the classes of the rows settle, or as published."""
 
 GRID = {
     "trade_off": (0.1, 0.05, 0.2, 0.02, 0.5, 1.0),
@@ -41,7 +47,10 @@ GRID = {
 """The held-out search: one parameter after the other, from the first value on; of equals the earlier wins."""
 
 N_DIVISIONS = 8
-_SEARCH_STEPS = 60
+_SEARCH_DIRECTIONS = 128
+_SEARCH_SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
+_SEARCH_STARTS = 2
+"""What makes a trial cheap: fewer directions, steps and starts than in the real training."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +90,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
     search: str
     n_starts: Any
     n_init: Any
+    schedule: str
     learning_rate: Any
     max_iter: Any
+    low_memory: bool
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
@@ -93,10 +104,12 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "search": [StrOptions({AUTO, "held-out", "paper"})],
         "n_starts": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "schedule": [StrOptions({AUTO, *SCHEDULES})],
         "learning_rate": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "normalise": ["boolean"],
+        "low_memory": ["boolean"],
         "device": [None, str],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -119,7 +132,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
         )
 
     def _schedule(self, setting: Setting) -> Schedule:
-        return Schedule(self._resolved("learning_rate"), setting.weight_decay, self._resolved("max_iter"))
+        schedule = dict(SCHEDULES[self._resolved("schedule")])
+        given = {name: getattr(self, name) for name in ("learning_rate", "max_iter")}
+        schedule.update({name: value for name, value in given.items() if value != AUTO})
+        return Schedule(weight_decay=setting.weight_decay, **schedule)
 
     def _new_head(self, prototypes: Tensor) -> Head:
         # The low-rank bias starts at random numbers, the same ones for every training of a fit.
@@ -127,37 +143,37 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
-        step = _step_cost(problem.x, problem.n_classes, self.h)
         n_starts = self._resolved("n_starts")
-        start_work = _step_cost(problem.x, problem.n_classes, "none") * STEPS
-        problem.progress.expect(step * self._resolved("max_iter") + start_work * n_starts)
+        step = _step_cost(problem.x, problem.n_classes, self.h)
+        member = _step_cost(problem.x, problem.n_classes, "none") * STEPS
         problem.progress.stage("searching the settings")
         setting = self._search(problem)
+        schedule = self._schedule(setting)
+        problem.progress.expect(step * schedule.max_iter + member * n_starts)
         problem.progress.stage("finding a start")
-        engine = InMemory(problem.x, problem.labels, problem.n_classes)
-        start = self._start(problem, engine, n_starts, lambda: problem.progress.advance(start_work))
+        start = self._start(problem, n_starts, lambda: problem.progress.advance(member))
         problem.progress.stage("training")
+        engine = InMemory(problem.x, problem.labels, problem.n_classes, keep=not self.low_memory)
         head = self._new_head(start.prototypes)
         self.history_ = optimise(
-            engine, head, self._objective(setting), self._schedule(setting), lambda *_: problem.progress.advance(step)
+            engine, head, self._objective(setting), schedule, lambda *_: problem.progress.advance(step)
         )
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         return head
 
-    def _start(self, problem: Problem, engine: InMemory, n_starts: int, on_start: Callable[[], None]) -> Start:
-        if n_starts == 1 or problem.n_new == 0:
-            start = single_start(
-                problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"),
-                generator=problem.generator,
+    def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
+        if n_starts > 1 and problem.n_new > 0:
+            return consensus_start(
+                problem.x, problem.labels, problem.n_classes, n_starts=n_starts, temperature=self.temperature,
+                generator=problem.generator, keep=not self.low_memory, on_start=on_start,
             )  # fmt: skip
-            on_start()
-            return start
-        return consensus_start(
-            engine, problem.n_known, n_starts=n_starts, temperature=self.temperature, generator=problem.generator,
-            on_start=on_start,
-        )  # fmt: skip
+        start = single_start(
+            problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"), generator=problem.generator
+        )
+        on_start()
+        return start
 
     def _search(self, problem: Problem) -> Setting:
         """Choose what was left at "auto" among trade_off, beta and weight_decay, by the labelled rows alone."""
@@ -171,41 +187,44 @@ class InfoMaxEstimator(DiscoveryEstimator):
             return setting
         if self._resolved("search") == "paper":
             return self._search_as_the_paper(problem, setting, wanted)
-        labelled = problem.x[: len(problem.labels)]
         if not can_divide(problem.labels):
             return setting  # too few known classes to hide half of them: the values that did best on average
+        labelled = problem.x[: len(problem.labels)]
+        if labelled.shape[1] > _SEARCH_DIRECTIONS:
+            labelled = labelled @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
         divisions = [divide(labelled, problem.labels, problem.generator) for _ in range(N_DIVISIONS)]
-        work = _step_cost(labelled, problem.n_known, self.h) * _SEARCH_STEPS
+        seeds = torch.randint(2**31, (N_DIVISIONS,), generator=problem.generator).tolist()
+        work = _step_cost(divisions[0].x, problem.n_known, self.h) * _SEARCH_SCHEDULE.max_iter
         trials = sum(len(GRID[name]) for name in wanted)
-        problem.progress.expect(work * trials * len(divisions))  # at most: whoever trails is not tried again
-        engines = {id(d): InMemory(d.x, d.labels, d.n_classes) for d in divisions}
-        starts = {
-            id(d): consensus_start(
-                engines[id(d)], d.n_known, n_starts=4, temperature=self.temperature, generator=problem.generator,
-                trade_off=TRADE_OFF / 2,
-            ).prototypes
-            for d in divisions
-        }  # fmt: skip
+        problem.progress.expect(work * trials * N_DIVISIONS)  # at most: whoever trails is not tried again
 
-        def predict(candidate: Setting, division: Division) -> Tensor:
+        def start(numbered: tuple[Division, int]) -> Tensor:
+            division, seed = numbered
+            return consensus_start(
+                division.x, division.labels, division.n_classes, n_starts=_SEARCH_STARTS,
+                temperature=self.temperature, generator=torch.Generator().manual_seed(seed), trade_off=TRADE_OFF / 2,
+            ).prototypes  # fmt: skip
+
+        def judge(division: Division, prototypes: Tensor, candidate: Setting) -> float:
             candidate = candidate.for_a_division()
-            schedule = replace(self._schedule(candidate), max_iter=_SEARCH_STEPS)
-            return self._train(engines[id(division)], starts[id(division)], candidate, schedule)
+            schedule = replace(_SEARCH_SCHEDULE, weight_decay=candidate.weight_decay)
+            return self._score(division, prototypes, candidate, schedule)
 
+        starts = side_by_side(start, zip(divisions, seeds, strict=True))
+        judges = [partial(judge, *pair) for pair in zip(divisions, starts, strict=True)]
         for name in wanted:
             candidates = [replace(setting, **{name: value}) for value in GRID[name]]
-            setting, scores = best_setting(
-                candidates, divisions, predict, lambda n: problem.progress.advance(n * work)
-            )
+            setting, scores = best_setting(candidates, judges, lambda n: problem.progress.advance(n * work))
             self.search_[name] = dict(zip(GRID[name], scores, strict=True))
         return setting
 
     def _search_as_the_paper(self, problem: Problem, setting: Setting, wanted: list[str]) -> Setting:
         if "trade_off" in wanted:
-            work = _step_cost(problem.x, problem.n_classes, "none") * self._resolved("max_iter")
+            schedule = self._schedule(setting)
+            work = _step_cost(problem.x, problem.n_classes, "none") * schedule.max_iter
             problem.progress.expect(work * len(TRADE_OFFS))
             trade_off, self.search_["trade_off"] = paper_trade_off(
-                problem.x, problem.labels, problem.n_classes, self._objective(setting), self._schedule(setting),
+                problem.x, problem.labels, problem.n_classes, self._objective(setting), schedule,
                 temperature=self.temperature, n_init=self._resolved("n_init"), generator=problem.generator,
                 on_trial=lambda: problem.progress.advance(work),
             )
@@ -214,24 +233,23 @@ class InfoMaxEstimator(DiscoveryEstimator):
             division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
             start = single_start(division.x, division.labels, division.n_classes, n_init=self._resolved("n_init"),
                                  generator=problem.generator).prototypes
-            engine = InMemory(division.x, division.labels, division.n_classes)
             candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
-            work = _step_cost(division.x, division.n_classes, self.h) * self._resolved("max_iter")
+            work = _step_cost(division.x, division.n_classes, self.h) * self._schedule(setting).max_iter
             problem.progress.expect(work * len(candidates))
             best, scores = best_setting(
-                candidates, [division], lambda c, d: self._train(engine, start, c, self._schedule(c)),
+                candidates, [lambda c: self._score(division, start, c, self._schedule(c))],
                 lambda n: problem.progress.advance(n * work),
-            )
+            )  # fmt: skip
             self.search_["weight_decay"] = dict(zip(WEIGHT_DECAYS, scores, strict=True))
             # The whole problem is about twice the size of the divided one, so the paper halves it.
             setting = replace(setting, weight_decay=best.weight_decay / 2)
         return setting
 
-    def _train(self, engine: InMemory, prototypes: Tensor, setting: Setting, schedule: Schedule) -> Tensor:
-        """Train on a divided problem and predict its rows. (n,)"""
+    def _score(self, division: Division, prototypes: Tensor, setting: Setting, schedule: Schedule) -> float:
+        """Train on a divided problem and score the classes of its hidden rows."""
         head = self._new_head(prototypes)
-        optimise(engine, head, self._objective(setting), schedule)
-        return head.predict(engine.x)
+        optimise(division.engine(), head, self._objective(setting), schedule)
+        return division.score(head.predict(division.x))
 
 
 def _step_cost(x: Tensor, n_classes: int, h: str) -> float:

@@ -43,10 +43,12 @@ class PIM(InfoMaxEstimator):
         search: Literal["auto", "held-out", "paper"] = AUTO,
         n_starts: int | Literal["auto"] = AUTO,
         n_init: int | Literal["auto"] = AUTO,
+        schedule: Literal["auto", "fast", "paper"] = AUTO,
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
         normalise: bool = True,
+        low_memory: bool = False,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -59,10 +61,12 @@ class PIM(InfoMaxEstimator):
         self.search = search
         self.n_starts = n_starts
         self.n_init = n_init
+        self.schedule = schedule
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
         self.normalise = normalise
+        self.low_memory = low_memory
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -59,12 +59,17 @@ class RPIM(InfoMaxEstimator):
         Number of starts that are combined into one; 1 takes the best k-means.
     n_init : int or "auto"
         Restarts of semi-supervised k-means, of which the best by inertia is taken, where there is one start.
+    schedule : {"auto", "fast", "paper"}
+        "fast" trains with large steps until the classes of the rows settle, "paper" for 1000 steps at 1e-3.
     learning_rate, max_iter : float, int or "auto"
-        Adam's step size and the number of steps.
+        Adam's step size and the largest number of steps, where they should differ from the schedule's.
     n_components : int, None or "auto"
         Keep that many principal directions of the embeddings; ``None`` keeps all.
     normalise : bool
         Scale rows to unit length.
+    low_memory : bool
+        Compute the probabilities of all rows again for each pass instead of keeping them: memory then does not grow
+        with rows times classes, and a step takes up to three times as long.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -138,10 +143,12 @@ class RPIM(InfoMaxEstimator):
         search: Literal["auto", "held-out", "paper"] = AUTO,
         n_starts: int | Literal["auto"] = AUTO,
         n_init: int | Literal["auto"] = AUTO,
+        schedule: Literal["auto", "fast", "paper"] = AUTO,
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
         normalise: bool = True,
+        low_memory: bool = False,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -164,10 +171,12 @@ class RPIM(InfoMaxEstimator):
         self.search = search
         self.n_starts = n_starts
         self.n_init = n_init
+        self.schedule = schedule
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
         self.normalise = normalise
+        self.low_memory = low_memory
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -16,12 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rpim.engine import InMemory
 from rpim.metrics import gcd_accuracy
+from rpim.parallel import side_by_side
 
 Setting = TypeVar("Setting")
 
 MIN_CLASSES = 4
 """Fewer known classes cannot be divided into two halves of at least two."""
+MAX_ROWS = 10_000
+"""A division draws no more labelled rows than this (but at least four of each class): enough to tell settings apart."""
+MARGIN = 0.005
+"""What a setting must gain on average, in accuracy, before it replaces the one in use."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,10 @@ class Division:
     truth: np.ndarray  # (n,) known classes are 0 .. n_known - 1
     n_known: int
     n_classes: int
+
+    def engine(self) -> InMemory:
+        """The rows, ready to train on; each training needs its own."""
+        return InMemory(self.x, self.labels, self.n_classes)
 
     def score(self, predicted: Tensor) -> float:
         """GCD accuracy (All) on the rows whose label was hidden."""
@@ -49,48 +59,52 @@ def can_divide(labels: Tensor) -> bool:
 def divide(x: Tensor, labels: Tensor, generator: torch.Generator) -> Division:
     """Hide the labels of half of the classes, and of a quarter of the rows of the other half."""
     n_classes = int(labels.max()) + 1
+    share = min(1.0, MAX_ROWS / len(labels))
     order = torch.randperm(n_classes, generator=generator).to(labels.device)
     n_known = (n_classes + 1) // 2
     code = torch.empty_like(order)
     code[order] = torch.arange(n_classes, device=labels.device)  # the first n_known codes keep their label
     coded = code[labels]
-    keep = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
-    for c in range(n_known):
+    kept, hidden = [], []
+    for c in range(n_classes):
         rows = torch.nonzero(coded == c).flatten()
         rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
-        keep[rows[max(1, round(len(rows) * 0.25)) :]] = True
-    index = torch.cat([torch.nonzero(keep).flatten(), torch.nonzero(~keep).flatten()])
+        rows = rows[: max(4, round(len(rows) * share))]
+        n_hidden = max(1, round(len(rows) * 0.25)) if c < n_known else len(rows)
+        hidden.append(rows[:n_hidden])
+        kept.append(rows[n_hidden:])
+    index = torch.cat(kept + hidden)
     truth = coded[index]
-    return Division(
-        x[index].contiguous(), truth[: int(keep.sum())].clone(), truth.cpu().numpy(), n_known, n_classes
-    )
+    n_kept = sum(map(len, kept))
+    return Division(x[index], truth[:n_kept].clone(), truth.cpu().numpy(), n_known, n_classes)
 
 
 def best_setting(
     settings: Sequence[Setting],
-    divisions: Sequence[Division],
-    predict: Callable[[Setting, Division], Tensor],
+    judges: Sequence[Callable[[Setting], float]],
     on_trial: Callable[[int], None] = lambda n: None,
 ) -> tuple[Setting, list[float]]:
-    """The setting with the best mean score over the divisions, and all the means.
+    """The setting with the best mean score over the judges (one for each division), and all the means.
 
-    The first setting is where the search stands; another one takes its place only where it wins by more than 1.5 times
-    the standard error of their difference, division by division: what looks better by chance alone changes little. It
-    is a race: from the third division on, whoever trails by more than that error is not tried again (its score stays
-    the mean of what it ran).
+    The first setting is where the search stands. Another takes its place only where it wins by `MARGIN` and by twice
+    the standard error of the difference, judge by judge: the divisions are few and noisy, and what looks better by
+    chance alone must not count. It is a race: from the third judge on, whoever is more than a standard error short of
+    that margin is not tried again (its score stays the mean of what it ran). With one judge the best score wins.
     """
-    scores = np.full((len(settings), len(divisions)), np.nan)
+    scores = np.full((len(settings), len(judges)), np.nan)
     running = list(range(len(settings)))
-    for j, division in enumerate(divisions):
-        on_trial(len(settings) - len(running))
-        for i in running:
-            scores[i, j] = division.score(predict(settings[i], division))
-            on_trial(1)
+    for j, judge in enumerate(judges):
+        scores[running, j] = side_by_side(judge, [settings[i] for i in running])
+        on_trial(len(running))
         if j > 1:
             gains = {i: _gain(scores[i] - scores[0]) for i in running}
-            running = [i for i in running if i == 0 or sum(gains[i]) >= 0.0]
+            running = [i for i in running if i == 0 or sum(gains[i]) >= MARGIN]
+            if running == [0]:
+                break
     # Paired with the first, since the divisions differ from each other more than the settings do.
-    wins = {i: mean for i in running for mean, error in [_gain(scores[i] - scores[0])] if mean > 1.5 * error}
+    margin = MARGIN if len(judges) > 1 else 0.0
+    gains = {i: _gain(scores[i] - scores[0]) for i in running}
+    wins = {i: mean for i, (mean, error) in gains.items() if mean > max(2.0 * error, margin)}
     best = max(wins, key=wins.__getitem__, default=0)
     return settings[best], np.nanmean(scores, axis=1).tolist()
 
