@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protocol import DATA_SETS, load
+from protocol import DATA_SETS, LONG_TAILED, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.methods.base import DiscoveryEstimator
 
@@ -61,6 +61,13 @@ def suites() -> dict[str, dict[str, Make]]:
             "PIM": lambda k: PIM(k, **PIM_PAPER, trade_off=0.1, random_state=0),
             "RPIM (paper)": lambda k: RPIM(k, **RPIM_PAPER, trade_off=0.1, random_state=0),
         },
+        "search": {
+            "RPIM (default: searched)": lambda k: RPIM(k, random_state=0),
+            "RPIM (lambda 0.1, beta 0.2, weight decay 0.01)": lambda k: RPIM(k, **FIXED, beta=0.2, random_state=0),
+            "RPIM (lambda 0.5, beta 0.2, weight decay 0.01)": lambda k: RPIM(
+                k, trade_off=0.5, weight_decay=0.01, beta=0.2, random_state=0
+            ),
+        },
         "schedule": {
             "PIM (paper's search, 1000 steps at 1e-3)": lambda k: PIM(
                 k, settings="paper", weight_decay=0.01, random_state=0
@@ -70,7 +77,7 @@ def suites() -> dict[str, dict[str, Make]]:
             f"{n} start{'s' * (n > 1)}, random_state {r}": lambda k, n=n, r=r: RPIM(
                 k, **FIXED, beta=0.2, n_starts=n, n_init=10, random_state=r
             )
-            for n in (1, 12)
+            for n in (1, 6)
             for r in range(3)
         },
         "ablation": ablation,
@@ -119,7 +126,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--suite", choices=everything, default="main")
     parser.add_argument("--settings", nargs="+", help="only these settings of the suite")
-    parser.add_argument("--sets", nargs="+", choices=DATA_SETS, default=list(DATA_SETS))
+    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + LONG_TAILED for n in DATA_SETS)],
+                        default=list(DATA_SETS))  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/accuracy.jsonl"))
     parser.add_argument("--threads", type=int)

@@ -18,6 +18,8 @@ DATA_SETS = {
     "cub200": "cub200_efflite2",
     "cifar100": "cifar100_efflite2",
 }
+LONG_TAILED = "-longtail"
+"""A data set's name with this behind it: the largest class keeps all its rows, the smallest a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,15 @@ class Case:
 
 def load(folder: Path, name: str, seed: int) -> Case:
     """The training rows of a data set, half of the known classes' rows labelled."""
-    with np.load(folder / "features" / f"{DATA_SETS[name]}.npz", allow_pickle=False) as file:
+    stored = name.removesuffix(LONG_TAILED)
+    with np.load(folder / "features" / f"{DATA_SETS[stored]}.npz", allow_pickle=False) as file:
         train = file["split"] == "train"
         X, truth = file["features"][train], file["labels"][train].astype(np.int64)
     n_classes = int(truth.max()) + 1
+    if name != stored:
+        rows = _long_tail(truth, n_classes, seed)
+        X, truth = X[rows], truth[rows]
+        name = stored
     known = np.sort(_known_classes(folder, name, n_classes, seed))
     random = np.random.RandomState(seed)
     y = np.full(len(truth), -1)
@@ -58,3 +65,11 @@ def _known_classes(folder: Path, name: str, n_classes: int, seed: int) -> np.nda
         splits = json.loads((folder / "splits" / "class_splits.json").read_text())
         return np.asarray(splits["cub"]["known"])
     return np.random.RandomState(seed).permutation(n_classes)[: n_classes // 2]
+
+
+def _long_tail(truth: np.ndarray, n_classes: int, seed: int) -> np.ndarray:
+    """Rows such that the classes' sizes fall geometrically, by twenty from the first to the last."""
+    random = np.random.RandomState(seed)
+    shares = 20.0 ** -(random.permutation(n_classes) / (n_classes - 1))
+    drawn = [random.permutation(np.flatnonzero(truth == c)) for c in range(n_classes)]
+    return np.sort(np.concatenate([rows[: round(len(rows) * s)] for rows, s in zip(drawn, shares, strict=True)]))

@@ -109,7 +109,8 @@ def bare_products(n: int, d: int, k: int, h: str) -> Callable[[], object]:
     x, w, g, s = torch.randn(n, d), torch.randn(k, d), torch.randn(n, k), torch.randn(d, d)
     if h == "none":
         return lambda: (x @ w.T, g.T @ x)
-    return lambda: (x @ w.T, x @ s, g.T @ x, x.T @ x)
+    # With the rows: logits, norms and the sums E and Q; then those of parameters with each other.
+    return lambda: (x @ w.T, x @ s, g.T @ x, x.T @ x, w @ s, s.T @ s, w @ s.T, w.T @ w, s @ s)
 
 
 def compare_steps() -> None:

@@ -20,14 +20,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from rpim.engine import Room
 from rpim.transforms import Gradients
 
 
 class FoldedPass:
     """One pass over the rows, forward and backward, of a head with the full semantic bias."""
 
-    def __init__(self, prototypes: Tensor, parameters: Mapping[str, Tensor], temperature: float) -> None:
+    def __init__(
+        self, prototypes: Tensor, parameters: Mapping[str, Tensor], temperature: float, room: Room | None = None
+    ) -> None:
         n_classes, d = prototypes.shape
+        self._room = room
         self._w, self._b, self._tau = prototypes, parameters["b"], temperature
         self._a = parameters["B"] + torch.eye(d, dtype=prototypes.dtype, device=prototypes.device)  # (D, D)
         self._v = (prototypes @ self._a).mul_(temperature)  # (K, D)
@@ -43,23 +47,26 @@ class FoldedPass:
 
     def logits(self, x: Tensor, number: int) -> Tensor:
         """tau * h(x) W^T of a block of rows. (n, K)"""
-        return torch.addmm(self._wb, x, self._v.T).mul_(self._r(x, number))
+        r = self._r(x, number)
+        room = self._room.classes[: len(x)] if self._room else None
+        return torch.addmm(self._wb, x, self._v.T, out=room).mul_(r)
 
     def _r(self, x: Tensor, number: int) -> Tensor:
         """1 / |Ax + b| of each row, computed once a pass: a number a row can always be kept. (n, 1)"""
         if number not in self._norms:
-            squared = (x @ self._s).mul_(x).sum(dim=1)
+            room = self._room.features[: len(x)] if self._room else None
+            squared = torch.mm(x, self._s, out=room).mul_(x).sum(dim=1)
             squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
             self._norms[number] = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]
         return self._norms[number]
 
     def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
-        """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; ``gradient`` is overwritten."""
+        """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; both matrices are overwritten."""
         r = self._r(x, number)
         # <P_i, x_i' W^T> = <gradient_i, logits_i>, and since a row of the gradient sums to zero, log z will do.
-        q = (gradient * log_z).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
+        q = log_z.mul_(gradient).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
         p = gradient.mul_(r)
-        weighted = x * q  # (n, D)
+        weighted = torch.mul(x, q, out=self._room.features[: len(x)] if self._room else None)  # (n, D)
         self._sums["E"].addmm_(p.T, x)
         self._sums["e"] += p.sum(dim=0)
         self._sums["Q"].addmm_(weighted.T, x)

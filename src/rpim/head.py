@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rpim.blocks import row_blocks
+from rpim.engine import Room
 from rpim.folded import FoldedPass
 from rpim.transforms import Gradients, SemanticBias, Transform
 
@@ -31,11 +32,14 @@ class Head:
         """All that is trained, by name."""
         return {"prototypes": self.prototypes, **self.transform.parameters}
 
-    def begin(self, keep: bool = False) -> PlainPass | FoldedPass:
-        """What one pass over the rows goes through, forward and backward; ``keep`` trades memory for time."""
+    def begin(self, keep: bool = False, room: Room | None = None) -> PlainPass | FoldedPass:
+        """What one pass over the rows goes through, forward and backward.
+
+        ``keep`` trades memory for time; ``room`` is memory to work in, for blocks no larger than it.
+        """
         if type(self.transform) is SemanticBias:
-            return FoldedPass(self.prototypes, self.transform.parameters, self.temperature)
-        return PlainPass(self, keep)
+            return FoldedPass(self.prototypes, self.transform.parameters, self.temperature, room)
+        return PlainPass(self, keep, room)
 
     def probabilities(self, x: Tensor) -> Tensor:
         """z of any number of rows. (N, K)"""
@@ -64,9 +68,10 @@ class PlainPass:
     refined rows, an N x D matrix, which are kept or computed again.
     """
 
-    def __init__(self, head: Head, keep: bool) -> None:
+    def __init__(self, head: Head, keep: bool, room: Room | None) -> None:
         self._head = head
         self._keep = keep
+        self._room = room
         self._kept: dict[int, tuple[Tensor, Any]] = {}
         self._gradients = {name: torch.zeros_like(value) for name, value in head.parameters.items()}
 
@@ -80,7 +85,9 @@ class PlainPass:
 
     def logits(self, x: Tensor, number: int) -> Tensor:
         """tau * h(x) W^T of a block of rows. (n, K)"""
-        return (self._forward(x, number)[0] @ self._head.prototypes.T).mul_(self._head.temperature)
+        x_new = self._forward(x, number)[0]
+        room = self._room.classes[: len(x)] if self._room else None
+        return torch.mm(x_new, self._head.prototypes.T, out=room).mul_(self._head.temperature)
 
     def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
         """Add up the gradients, given d(objective)/d(logits) of the block."""

@@ -37,20 +37,25 @@ def log_marginal(marginal: Tensor) -> Tensor:
     return marginal.clamp_min(torch.finfo(marginal.dtype).tiny).log()
 
 
-def entropy(z: Tensor, log_z: Tensor) -> Tensor:
-    """H(z_i) = -sum_k z_ik log z_ik of each row. (n,)"""
+def entropy(z: Tensor, log_z: Tensor, out: Tensor | None = None) -> Tensor:
+    """H(z_i) = -sum_k z_ik log z_ik of each row; ``out``, where given, is (n, K) room for the products. (n,)"""
     # einsum would be one pass less to write and two more to run: it falls back to a batched product of width one.
-    return -(z * log_z).sum(dim=1)
+    return torch.mul(z, log_z, out=out).sum(dim=1).neg_()
 
 
 def infomax_gradient(
-    z: Tensor, log_z: Tensor, marginal_slope: Tensor, entropy_weight: Tensor, out: Tensor | None = None
+    z: Tensor,
+    log_z: Tensor,
+    marginal_slope: Tensor,
+    entropy_weight: Tensor,
+    entropies: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Gradient of  M + sum_i w_i H(z_i)  with respect to the logits. (n, K)
 
     With c[i,k] = slope_k - w_i log z[i,k], the derivative of both terms by z up to a constant a row (which the
-    softmax takes away), the chain rule through the softmax is  z * (c - <z, c>).  It is the one pass over n x K that
-    all of M, C and L_R share.
+    softmax takes away), the chain rule through the softmax is  z * (c - <z, c>),  where <z_i, c_i> is
+    <z_i, slope> + w_i H(z_i). It is the one pass over n x K that all of M, C and L_R share.
 
     Parameters
     ----------
@@ -59,10 +64,13 @@ def infomax_gradient(
         ``log_marginal(pi) / N``, dM/dz.
     entropy_weight : (n, 1)
         The weight of a row's entropy: lambda/|U| on U, eta lambda/|T| more on T, zero on L.
+    entropies : (n,), optional
+        ``entropy(z, log_z)``, where it is known already.
     """
+    h = entropy(z, log_z) if entropies is None else entropies
+    mean = torch.addcmul(z @ marginal_slope, entropy_weight[:, 0], h)  # (n,)
     slope = torch.addcmul(marginal_slope, log_z, entropy_weight, value=-1.0, out=out)  # (n, K)
-    slope.sub_((z * slope).sum(dim=1, keepdim=True))
-    return slope.mul_(z)
+    return slope.sub_(mean[:, None]).mul_(z)
 
 
 def marginal_entropy(z: Tensor, marginal: Tensor, n_rows: int) -> Term:

@@ -60,7 +60,7 @@ class Probabilities:
 
     def __init__(self, engine: InMemory, head: Head) -> None:
         self._engine = engine
-        self.through = head.begin(engine.keep)
+        self.through = head.begin(engine.keep, engine.room)
         self._kept = False
 
     def __iter__(self) -> Iterator[tuple[int, Block, Tensor, Tensor]]:
@@ -69,7 +69,7 @@ class Probabilities:
             where = block.rows if engine.keep else slice(0, len(block.x))
             z, log_z = engine.z[where], engine.log_z[where]
             if not self._kept:
-                log_z.copy_(torch.log_softmax(self.through.logits(block.x, number), dim=1))
+                torch.log_softmax(self.through.logits(block.x, number), dim=1, out=log_z)
                 torch.exp(log_z, out=z)
             yield number, block, z, log_z
         self._kept = engine.keep
@@ -110,14 +110,15 @@ def gradient(
         if labels is not None:
             torch.argmax(z, dim=1, out=labels[block.rows])
         n_here = len(block.labels)
-        h = terms.entropy(z, log_z)
+        room = engine.room.classes[: len(z)]
+        h = terms.entropy(z, log_z, out=room)
         weight = z.new_full((len(z), 1), weight_c)
         weight[:n_here] = 0.0
         value["C"] += float(h[n_here:].sum()) / n_unlabelled
         if in_t is not None:
             weight.add_(in_t[block.rows, None], alpha=weight_r)
             value["L_R"] += weight_r * float(h @ in_t[block.rows])
-        by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, out=engine.scratch[: len(z)])
+        by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, h, out=room)
         if supervised and n_here:
             for name, term in _supervised(block, z, log_z, scaling, objective, n_labelled):
                 value[name] += float(term.values.sum()) / n_labelled

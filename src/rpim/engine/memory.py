@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-_BLOCK_BYTES = 4 << 20  # of logits: a block's passes then run in the cache, not in main memory
+_BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
 
 
 class Block(NamedTuple):
@@ -16,6 +16,14 @@ class Block(NamedTuple):
     x: Tensor  # (n, D)
     labels: Tensor  # (n_labelled,) of the first rows
     rows: slice  # where they stand among this engine's rows
+
+
+class Room(NamedTuple):
+    """Memory for what is computed on one block, the same for every block and step: new memory costs more than a pass
+    over old."""
+
+    classes: Tensor  # (block, K)
+    features: Tensor  # (block, D)
 
 
 class InMemory:
@@ -40,11 +48,12 @@ class InMemory:
         self.n_unlabelled = self.n_rows - self.n_labelled
         self.n_classes = n_classes
         self.keep = keep
-        block = min(max(256, _BLOCK_BYTES // (n_classes * x.element_size())), self.n_rows)
+        most = max(256, _BLOCK_BYTES // (max(n_classes, self.n_features) * x.element_size()))
+        block = -(-self.n_rows // -(-self.n_rows // most))  # all of about the same size
         self._slices = [slice(i, min(i + block, self.n_rows)) for i in range(0, self.n_rows, block)]
         room = self.n_rows if keep else block
         self.z, self.log_z = x.new_empty(room, n_classes), x.new_empty(room, n_classes)
-        self.scratch = x.new_empty(block, n_classes)
+        self.room = Room(x.new_empty(block, n_classes), x.new_empty(block, self.n_features))
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""

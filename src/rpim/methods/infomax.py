@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final
 
@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What a parameter left at "auto" becomes; one that is not listed is searched."""
 
 SCHEDULES: dict[str, dict[str, Any]] = {
-    "fast": {"learning_rate": 5e-3, "max_iter": 150, "tol": 1e-3},
+    "fast": {"learning_rate": 5e-3, "max_iter": 300, "tol": 1e-3},
     "paper": {"learning_rate": 1e-3, "max_iter": 1000, "tol": 0.0},
 }
 """How long and how boldly to train: until the classes of the rows settle, or as published."""
@@ -211,7 +211,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
             return self._score(division, prototypes, candidate, schedule)
 
         starts = side_by_side(start, zip(divisions, seeds, strict=True))
-        judges = [partial(judge, *pair) for pair in zip(divisions, starts, strict=True)]
+        # Cached: where the search stands is scored again with every parameter.
+        judges = [cache(partial(judge, *pair)) for pair in zip(divisions, starts, strict=True)]
         for name in wanted:
             candidates = [replace(setting, **{name: value}) for value in GRID[name]]
             setting, scores = best_setting(candidates, judges, lambda n: problem.progress.advance(n * work))
