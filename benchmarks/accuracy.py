@@ -56,17 +56,20 @@ def suites() -> dict[str, dict[str, Make]]:
             "PIM (paper's search)": lambda k: PIM(k, **PIM_PAPER, random_state=0),
             "PIM (default)": lambda k: PIM(k, random_state=0),
             "RPIM (default)": lambda k: RPIM(k, random_state=0),
+            "RPIM (not searched: lambda 0.1, beta 0.2)": lambda k: RPIM(k, **FIXED, beta=0.2, random_state=0),
         },
         "equal-lambda": {
             "PIM": lambda k: PIM(k, **PIM_PAPER, trade_off=0.1, random_state=0),
             "RPIM (paper)": lambda k: RPIM(k, **RPIM_PAPER, trade_off=0.1, random_state=0),
         },
         "search": {
-            "RPIM (default: searched)": lambda k: RPIM(k, random_state=0),
-            "RPIM (lambda 0.1, beta 0.2, weight decay 0.01)": lambda k: RPIM(k, **FIXED, beta=0.2, random_state=0),
-            "RPIM (lambda 0.5, beta 0.2, weight decay 0.01)": lambda k: RPIM(
-                k, trade_off=0.5, weight_decay=0.01, beta=0.2, random_state=0
-            ),
+            "searched (default)": lambda k: RPIM(k, random_state=0),
+            **{
+                f"lambda {trade_off}, not searched": lambda k, t=trade_off: RPIM(
+                    k, trade_off=t, weight_decay=0.01, beta=0.2, random_state=0
+                )
+                for trade_off in (0.1, 0.5, 1.0)
+            },
         },
         "schedule": {
             "PIM (paper's search, 1000 steps at 1e-3)": lambda k: PIM(

@@ -39,6 +39,13 @@ def test_a_quarter_of_each_known_class_is_hidden(size, n_hidden):
     assert torch.bincount(division.labels).tolist() == [size - n_hidden] * 2
 
 
+def test_a_known_class_of_one_row_keeps_it():
+    for seed in range(6):
+        division = divide(*labelled([1, 1, 1, 8]), seeded(seed))
+        assert set(division.labels.tolist()) == {0, 1}
+        assert len(division.truth) == 11
+
+
 def test_every_row_is_there_once_under_one_code():
     x, labels = labelled([5, 6, 7, 8, 9])
     division = divide(x, labels, seeded())
@@ -71,7 +78,8 @@ def test_unlabelled_rows_are_never_looked_at():
     [
         ([0, 0, 1, 1, 2, 2, 3, 3], True),
         ([0, 0, 1, 1, 2, 2], False),  # three classes
-        ([0, 0, 1, 1, 2, 2, 3], False),  # a class of one row
+        ([0, 0, 0, 1, 1, 2, 2, 3], True),  # a class of one row
+        ([0, 0, 0, 1, 2, 3], False),  # hardly a row to hide
         ([0, 0, 1, 1, 3, 3, 4, 4], False),  # a code without rows
         ([], False),
     ],

@@ -53,7 +53,7 @@ class Division:
 def can_divide(labels: Tensor) -> bool:
     """Whether there are enough classes and rows for a smaller problem."""
     sizes = torch.bincount(labels)
-    return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 2)
+    return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 1 and len(labels) >= 2 * len(sizes))
 
 
 def divide(x: Tensor, labels: Tensor, generator: torch.Generator) -> Division:
@@ -70,7 +70,8 @@ def divide(x: Tensor, labels: Tensor, generator: torch.Generator) -> Division:
         rows = torch.nonzero(coded == c).flatten()
         rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
         rows = rows[: max(4, round(len(rows) * share))]
-        n_hidden = max(1, round(len(rows) * 0.25)) if c < n_known else len(rows)
+        # A known class keeps at least one row: of a class of one row nothing is hidden.
+        n_hidden = min(max(1, round(len(rows) * 0.25)), len(rows) - 1) if c < n_known else len(rows)
         hidden.append(rows[:n_hidden])
         kept.append(rows[n_hidden:])
     index = torch.cat(kept + hidden)
