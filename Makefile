@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint install clean
+.PHONY: help demo test bench lint install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,9 @@ test: $(VENV)/.installed-dev ## set up and run every check: style, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+bench: $(VENV)/.installed ## speed and memory against a plain reference; DATA=FOLDER for real embeddings
+	$(BIN)/python benchmarks/speed.py $(if $(DATA),--data $(DATA))
 
 install: $(VENV)/.installed ## make .venv with the package in it
 

@@ -1,10 +1,16 @@
-"""How fast: the package against a plain version of PIM's published procedure, on the same rows in one run.
+"""How fast, against a plain reference on the same rows in the same run.
 
-    python benchmarks/speed.py --data FOLDER              whole procedures on real embeddings: ratio, accuracy, memory
+    make bench                       on scikit-learn's digits, a few minutes
+    make bench DATA=FOLDER           on real embeddings (see benchmarks/protocol.py), about an hour on two cores
+
+or one part of it:
+
+    python benchmarks/speed.py --whole [--data FOLDER]    the whole procedure: time, accuracy, memory, matrix products
     python benchmarks/speed.py --step                     one step against its bare matrix products
     python benchmarks/speed.py --growth                   growth with N, D and K on synthetic rows
+    python benchmarks/speed.py --memory                   peak memory on 200,000 synthetic rows
 
-Every figure is a ratio of two things measured in the same run; absolute times are those of the machine at hand.
+Every figure of speed is a ratio of two things measured in the same run; times are those of the machine at hand.
 """
 
 from __future__ import annotations
@@ -12,7 +18,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import multiprocessing
 import resource
 import time
@@ -22,16 +27,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import reference
-from protocol import DATA_SETS, load
+from protocol import DATA_SETS, Case, digits, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, gradient
+from rpim.search import held_out
 from rpim.transforms import TRANSFORMS
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
+METHODS = {"PIM": PIM, "RPIM": RPIM}
 
 
 def peak_mb() -> float:
@@ -39,49 +47,78 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def whole_procedure(method: str, folder: Path, data_set: str, seed: int, timed: tuple[int, int]) -> dict[str, Any]:
-    """One method, from rows to classes, in a process of its own so that its memory can be told."""
-    case = load(folder, data_set, seed)
+def in_a_process_of_its_own(work: Callable[..., Any], *arguments: Any) -> Any:
+    """So that its peak memory is its own, and no warm cache of another helps it."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, arguments)
+
+
+# -- the whole procedure -------------------------------------------------------------------------------------------
+
+
+def case_of(folder: Path | None, data_set: str, seed: int) -> Case:
+    """A data set's rows, unit length, float32."""
+    case = digits(seed) if folder is None else load(folder, data_set, seed)
     X = case.X.astype(np.float32)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    return Case(X / np.linalg.norm(X, axis=1, keepdims=True), case.y, case.truth, case.known, case.n_classes)
+
+
+def whole_procedure(
+    method: str, folder: Path | None, data_set: str, seed: int, timed: tuple[int, int]
+) -> dict[str, float]:
+    """One method, from rows to classes, with its search."""
+    case = case_of(folder, data_set, seed)
     before = peak_mb()
     if method == "reference":
         codes = {c: i for i, c in enumerate(case.known)}
         y = torch.tensor([codes.get(c, -1) for c in case.y])
         found = reference.pim(
-            torch.from_numpy(X), y, case.n_classes, timed_restarts=timed[0], timed_steps=timed[1], seed=seed
+            torch.from_numpy(case.X), y, case.n_classes, timed_restarts=timed[0], timed_steps=timed[1], seed=seed
         )
         seconds, labels = found.seconds, found.labels
     else:
-        model = (PIM if method == "PIM" else RPIM)(case.n_classes, random_state=seed)
         start = time.perf_counter()
-        labels = model.fit(X, case.y).labels_
+        labels = METHODS[method](case.n_classes, random_state=seed).fit(case.X, case.y).labels_
         seconds = time.perf_counter() - start
     accuracy = gcd_accuracy(case.truth[case.hidden], labels[case.hidden], case.known)
-    return {"method": method, "data_set": data_set, "seed": seed, "seconds": seconds, "memory_mb": peak_mb() - before,
-            "n_x_k_mb": len(X) * case.n_classes * 4 / 2**20, **accuracy.as_dict()}  # fmt: skip
+    return {"seconds": seconds, "memory": peak_mb() - before, **accuracy.as_dict()}
 
 
-def compare_procedures(folder: Path, data_sets: list[str], seeds: list[int], timed: tuple[int, int]) -> None:
-    """Ratio of time, accuracy and memory of each method to the reference."""
-    context = multiprocessing.get_context("spawn")
+def share_in_products(method: str, folder: Path | None, data_set: str, seed: int) -> float:
+    """The share of a fit's time that its matrix products take, on one core and with one training at a time."""
+    torch.set_num_threads(1)
+    held_out.side_by_side = lambda work, items: [work(item) for item in items]
+    case = case_of(folder, data_set, seed)
+    start = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        METHODS[method](case.n_classes, random_state=seed).fit(case.X, case.y)
+    seconds = time.perf_counter() - start
+    products = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::mv", "aten::addmv", "aten::addmv_"}
+    return sum(op.self_cpu_time_total for op in found.key_averages() if op.key in products) / 1e6 / seconds
+
+
+def compare_procedures(folder: Path | None, data_sets: list[str], seeds: list[int], timed: tuple[int, int]) -> None:
+    """Time, accuracy and memory of each method against the reference, as a Markdown table."""
+    print("| data | method | times faster | All/Known/Unknown | peak memory above the rows | in matrix products |")
+    print("|---|---|---|---|---|---|")
     for data_set in data_sets:
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for seed in seeds:
-            for method in ("reference", "PIM", "RPIM"):
-                with context.Pool(1) as pool:
-                    cell = pool.apply(whole_procedure, (method, folder, data_set, seed, timed))
-                rows.setdefault(method, []).append(cell)
-                print(json.dumps(cell), flush=True)
-        base = np.mean([cell["seconds"] for cell in rows["reference"]])
-        for method, cells in rows.items():
-            mean = {key: np.mean([cell[key] for cell in cells]) for key in ("seconds", "memory_mb", "all", "known",
-                                                                           "unknown", "n_x_k_mb")}  # fmt: skip
+        base = 0.0
+        for method in ("reference", *METHODS):
+            runs = [in_a_process_of_its_own(whole_procedure, method, folder, data_set, s, timed) for s in seeds]
+            mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+            base = base or mean["seconds"]
+            accuracy = "/".join(f"{100 * mean[part]:.1f}" for part in ("all", "known", "unknown"))
+            share = "—"
+            if method in METHODS:
+                share = f"{100 * in_a_process_of_its_own(share_in_products, method, folder, data_set, seeds[0]):.0f} %"
             print(
-                f"{data_set:10} {method:10} {base / mean['seconds']:7.1f} times faster   "
-                f"{100 * mean['all']:.1f}/{100 * mean['known']:.1f}/{100 * mean['unknown']:.1f}   "
-                f"{mean['memory_mb']:.0f} MB over the rows ({mean['memory_mb'] / mean['n_x_k_mb']:.1f} N x K)"
+                f"| {data_set} | {method} ({mean['seconds']:.0f} s) | {base / mean['seconds']:.0f} | {accuracy} | "
+                f"{mean['memory']:.0f} MB | {share} |",
+                flush=True,
             )
+
+
+# -- a step --------------------------------------------------------------------------------------------------------
 
 
 def clock(work: Callable[[], object], repeats: int = 7) -> float:
@@ -96,7 +133,7 @@ def clock(work: Callable[[], object], repeats: int = 7) -> float:
 
 
 def synthetic(n: int, d: int, k: int, h: str) -> tuple[InMemory, Head]:
-    """Random unit rows, half of a tenth of them labelled, and prototypes among them."""
+    """Random unit rows, a tenth of them labelled, and prototypes among them."""
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(n, d, generator=generator), dim=1)
     prototypes = x[torch.randperm(n, generator=generator)[:k]].clone()
@@ -115,17 +152,28 @@ def bare_products(n: int, d: int, k: int, h: str) -> Callable[[], object]:
 
 def compare_steps() -> None:
     """A step against its bare matrix products, in turn so that both meet the same machine."""
-    for name, n, d, k in (("banking77", 10_003, 256, 77), ("clinc150", 18_000, 256, 150), ("cub200", 5_994, 256, 200)):
-        for method, h, objective in (("PIM", "none", PIM_OBJECTIVE), ("RPIM", "semantic-bias", Objective())):
+    print("| rows of | N x D, K | PIM: step / products | RPIM: step / products |\n|---|---|---|---|")
+    for name, n, d, k in (
+        ("banking77", 10_003, 384, 77), ("clinc150", 18_000, 384, 150), ("cub200", 5_994, 1280, 200),
+        ("banking77, 256 directions", 10_003, 256, 77), ("clinc150, 256 directions", 18_000, 256, 150),
+        ("cub200, 256 directions", 5_994, 256, 200),
+    ):  # fmt: skip
+        found = []
+        for h, objective in (("none", PIM_OBJECTIVE), ("semantic-bias", Objective())):
             engine, head = synthetic(n, d, k, h)
             bare = bare_products(n, d, k, h)
             step = functools.partial(gradient, engine, head, objective)
-            ratios = [clock(step, 3) / clock(bare, 3) for _ in range(5)]
-            print(f"{name:10} {method:5} a step is {np.median(ratios):.2f} times its matrix products")
+            ratios = [clock(step, 5) / clock(bare, 5) for _ in range(7)]
+            found.append(f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        print(f"| {name} | {n} x {d}, {k} | {found[0]} | {found[1]} |", flush=True)
+
+
+# -- growth and memory ---------------------------------------------------------------------------------------------
 
 
 def growth() -> None:
-    """Time of a step as one of N, D and K doubles: a ratio near two is linear."""
+    """Time of a step as one of N, D and K doubles: a ratio of two is linear."""
+    print("| method | what doubles | each doubling multiplies the time by |\n|---|---|---|")
     for method, h, objective in (("PIM", "none", PIM_OBJECTIVE), ("RPIM", "semantic-bias", Objective())):
         for name, cases in (
             ("N", [(25_000 * 2**i, 128, 100) for i in range(4)]),
@@ -135,29 +183,79 @@ def growth() -> None:
             times = []
             for n, d, k in cases:
                 engine, head = synthetic(n, d, k, h)
-                times.append(clock(functools.partial(gradient, engine, head, objective), 3))
-            steps = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times))
+                times.append(clock(functools.partial(gradient, engine, head, objective), 5))
             sizes = ", ".join(str(case["NDK".index(name)]) for case in cases)
-            print(f"{method:5} {name} = {sizes}: each doubling costs {steps}")
+            ratios = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times))
+            print(f"| {method}, a step | {name} = {sizes} | {ratios} |", flush=True)
+    times = [in_a_process_of_its_own(time_of_a_fit, 20_000, 128 * 2**i, 100) for i in range(4)]
+    ratios = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times))
+    print(f"| RPIM, a whole fit without search | D = 128, 256, 512, 1024 | {ratios} |", flush=True)
+
+
+def rows_and_labels(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy rows around k directions; a tenth of the first half of the classes is labelled."""
+    random = np.random.default_rng(0)
+    truth = random.integers(k, size=n)
+    X = random.standard_normal((n, d), dtype=np.float32)
+    X *= 1.0 / np.sqrt(d)
+    centres = random.standard_normal((k, d), dtype=np.float32) / np.sqrt(d)
+    for start in range(0, n, 10_000):
+        X[start : start + 10_000] += centres[truth[start : start + 10_000]]
+    y = np.where((truth < k // 2) & (random.random(n) < 0.1), truth, -1)
+    y[:k] = np.arange(k) % (k // 2)
+    return X, y
+
+
+def time_of_a_fit(n: int, d: int, k: int) -> float:
+    """Seconds of RPIM with given settings and 20 steps."""
+    X, y = rows_and_labels(n, d, k)
+    start = time.perf_counter()
+    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=20, random_state=0).fit(X, y)
+    return time.perf_counter() - start
+
+
+def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
+    """Peak memory above the rows of a short fit, in MB."""
+    X, y = rows_and_labels(n, d, k)
+    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2).fit(X[:100], np.arange(100) % 2)
+    before = peak_mb()
+    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2, low_memory=low_memory,
+         random_state=0).fit(X, y)  # fmt: skip
+    return peak_mb() - before
+
+
+def memory() -> None:
+    """Peak memory above the rows against the size of one N x K matrix."""
+    print("| rows | classes | one N x K | above the rows | with low_memory | 4 N x K + 500 MB |")
+    print("|---|---|---|---|---|---|")
+    for n, d, k in ((200_000, 256, 100), (200_000, 256, 500), (200_000, 1024, 100)):
+        used = [in_a_process_of_its_own(memory_of_a_fit, n, d, k, low) for low in (False, True)]
+        one = n * k * 4 / 2**20
+        print(f"| {n} x {d} | {k} | {one:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB | {4 * one + 500:.0f} MB |",
+              flush=True)  # fmt: skip
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run what was asked for, or everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", choices=DATA_SETS, default=["banking77", "clinc150"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--timed", nargs=2, type=int, default=(5, 200), metavar=("RESTARTS", "STEPS"),
-                        help="what the reference runs of its 100 restarts and 1000 steps, scaled up")  # fmt: skip
-    parser.add_argument("--step", action="store_true")
-    parser.add_argument("--growth", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.step:
+                        help="what the reference runs of its 100 restarts and 1000 steps; its time is scaled up")
+    for part in ("whole", "step", "growth", "memory"):
+        parser.add_argument(f"--{part}", action="store_true")
+    wanted = parser.parse_args()
+    everything = not (wanted.whole or wanted.step or wanted.growth or wanted.memory)
+    if wanted.step or everything:
         compare_steps()
-    if arguments.growth:
+    if wanted.growth or everything:
         growth()
-    if arguments.data:
-        compare_procedures(arguments.data, arguments.sets, arguments.seeds, tuple(arguments.timed))
+    if wanted.memory or everything:
+        memory()
+    if wanted.whole or everything:
+        data = Path(wanted.data) if wanted.data else None
+        compare_procedures(data, wanted.sets if data else ["digits"], wanted.seeds, tuple(wanted.timed))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,12 @@ def test_half_of_the_classes_are_known(n_classes, n_known):
     assert set(hidden.tolist()) == set(range(n_classes))
 
 
+@pytest.mark.parametrize(("share", "n_new"), [(0.0, 1), (0.2, 2), (0.29, 2), (0.5, 5), (0.9, 8), (1.0, 8)])
+def test_as_many_classes_are_hidden_as_the_problem_has_new_ones(share, n_new):
+    division = divide(*labelled([8] * 10), seeded(), share)
+    assert (division.n_known, division.n_classes) == (10 - n_new, 10)
+
+
 @pytest.mark.parametrize(("size", "n_hidden"), [(2, 1), (4, 1), (8, 2), (20, 5)])
 def test_a_quarter_of_each_known_class_is_hidden(size, n_hidden):
     division = divide(*labelled([size] * 4), seeded())

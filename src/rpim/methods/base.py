@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 
 from rpim.blocks import row_blocks
-from rpim.directions import principal_directions
+from rpim.directions import leading_directions
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import IntArray, encode_labels, name_new_classes
@@ -70,7 +70,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
         device = _device(self.device)
         with Progress(self.verbose, "preparing") as progress:
-            x = self._fit_projection(torch.from_numpy(_unit_rows(rows) if self.normalise else rows), device)[order]
+            x = self._prepare(rows, order, device)
             labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
             n_classes = self._count_classes(x, labels, len(known), generator, progress)
             problem = Problem(x, labels, len(known), n_classes, generator, progress)
@@ -117,13 +117,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
         device = self.head_.prototypes.device
-        blocks = []
-        for block in row_blocks(*rows.shape):
-            part = np.asarray(rows[block], dtype=np.float32)
-            blocks.append(self._project(torch.from_numpy(_unit_rows(part) if self.normalise else part).to(device)))
-        return blocks
+        return [self._project(self._unit(rows[block], device)) for block in row_blocks(*rows.shape)]
 
-    def _validate(self, X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray, NDArray[Any]]:
+    def _validate(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], IntArray, NDArray[Any]]:
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
@@ -152,7 +148,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({len(rows)}).")
         if (codes >= 0).all():
             warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=3)
-        return np.asarray(rows, dtype=np.float32), codes, known
+        return rows, codes, known
 
     def _count_classes(
         self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
@@ -164,14 +160,26 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         estimate, self.n_classes_curve_ = max_acc(x, labels, generator=generator, on_trial=lambda: progress.advance(1))
         return estimate
 
-    def _fit_projection(self, x: Tensor, device: torch.device) -> Tensor:
-        """Choose the principal directions (not centred: angles stay) and project the rows onto them."""
-        x = x.to(device)
-        self.components_: Tensor | None = None
+    def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
+        """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
+        n_rows, n_features = rows.shape
         kept = self._n_components()
-        if kept is not None and kept < x.shape[1]:
-            self.components_ = principal_directions(x, kept)
-        return self._project(x)
+        self.components_: Tensor | None = None
+        if kept is not None and kept < n_features:
+            gram = torch.zeros(n_features, n_features, device=device)
+            for block in row_blocks(n_rows, n_features):
+                part = self._unit(rows[block], device)
+                gram.addmm_(part.T, part)
+            self.components_ = leading_directions(gram, kept)
+            n_features = kept
+        x = torch.empty(n_rows, n_features, device=device)
+        for block in row_blocks(*rows.shape):
+            x[block] = self._project(self._unit(rows[order[block]], device))
+        return x
+
+    def _unit(self, rows: NDArray[Any], device: torch.device) -> Tensor:
+        rows = np.array(rows, dtype=np.float32)  # a block of its own: the user's may be read-only
+        return torch.from_numpy(_unit_rows(rows) if self.normalise else rows).to(device)
 
     def _project(self, x: Tensor) -> Tensor:
         if self.components_ is None:

@@ -192,7 +192,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         labelled = problem.x[: len(problem.labels)]
         if labelled.shape[1] > _SEARCH_DIRECTIONS:
             labelled = labelled @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
-        divisions = [divide(labelled, problem.labels, problem.generator) for _ in range(N_DIVISIONS)]
+        share_new = problem.n_new / problem.n_classes
+        divisions = [divide(labelled, problem.labels, problem.generator, share_new) for _ in range(N_DIVISIONS)]
         seeds = torch.randint(2**31, (N_DIVISIONS,), generator=problem.generator).tolist()
         work = _step_cost(divisions[0].x, problem.n_known, self.h) * _SEARCH_SCHEDULE.max_iter
         trials = sum(len(GRID[name]) for name in wanted)

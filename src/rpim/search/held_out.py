@@ -1,7 +1,7 @@
 """Scoring settings on classes whose labels were hidden: the search that needs no truth of the unlabelled rows.
 
 From the labelled rows alone a smaller problem of the same kind is built (the paper builds it to choose the weight
-decay): half of the known classes play the unknown ones, and of the other half a quarter of the rows lose their label.
+decay): a part of the known classes play the unknown ones, and of the others a quarter of the rows lose their label.
 There the truth is known, so any setting can be scored; the mean over several random divisions is a steadier judge than
 any one of them.
 """
@@ -56,12 +56,15 @@ def can_divide(labels: Tensor) -> bool:
     return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 1 and len(labels) >= 2 * len(sizes))
 
 
-def divide(x: Tensor, labels: Tensor, generator: torch.Generator) -> Division:
-    """Hide the labels of half of the classes, and of a quarter of the rows of the other half."""
+def divide(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5) -> Division:
+    """Hide the labels of a share of the classes, and of a quarter of the rows of the others.
+
+    The paper hides half of the classes; the closer to the share of new classes in the problem at hand the better.
+    """
     n_classes = int(labels.max()) + 1
     share = min(1.0, MAX_ROWS / len(labels))
     order = torch.randperm(n_classes, generator=generator).to(labels.device)
-    n_known = (n_classes + 1) // 2
+    n_known = n_classes - min(max(int(share_new * n_classes), 1), n_classes - 2)
     code = torch.empty_like(order)
     code[order] = torch.arange(n_classes, device=labels.device)  # the first n_known codes keep their label
     coded = code[labels]
