@@ -21,11 +21,16 @@ from rpim.transforms import Gradients, SemanticBias, Transform
 
 @dataclass
 class Head:
-    """Prototypes W (K x D), the transformation h, and the temperature tau."""
+    """Prototypes W (K x D), the transformation h, and the temperature tau.
+
+    ``offsets``, where a method has them, are added to x' W^T, a number a class: with -|w|^2 / 2 the largest logit is
+    the nearest prototype. PIM and RPIM train without.
+    """
 
     prototypes: Tensor
     transform: Transform
     temperature: float = 25.0
+    offsets: Tensor | None = None
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -58,7 +63,8 @@ class Head:
     def _logits(self, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
         through = self.begin()
         for number, rows in enumerate(row_blocks(*x.shape)):
-            yield rows, through.logits(x[rows], number)
+            logits = through.logits(x[rows], number)
+            yield rows, logits if self.offsets is None else logits.add_(self.offsets, alpha=self.temperature)
 
 
 class PlainPass:

@@ -41,8 +41,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
     }
     tensors = {"prototypes": head.prototypes}
     tensors |= {f"transform.{name}": value for name, value in head.transform.parameters.items()}
-    if model.components_ is not None:
-        tensors["components"] = model.components_
+    optional = {"components": model.components_, "offsets": head.offsets}
+    tensors |= {name: value for name, value in optional.items() if value is not None}
     return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
@@ -62,12 +62,14 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     transform = _TRANSFORMS[facts["transform"]](
         {name.removeprefix("transform."): value for name, value in tensors.items() if name.startswith("transform.")}
     )
-    head = Head(tensors["prototypes"], transform, float(facts["temperature"]))
+    head = Head(tensors["prototypes"], transform, float(facts["temperature"]), tensors.get("offsets"))
     components = tensors.get("components")
     n_features = int(facts["n_features"])
     expected = (len(classes), n_features if components is None else components.shape[1])
     if head.prototypes.shape != expected:
         raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
+    if head.offsets is not None and head.offsets.shape != expected[:1]:
+        raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
     fitted = {name: from_plain(value) for name, value in facts["fitted"].items()}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items()}
     fitted |= {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
@@ -36,6 +37,8 @@ class Problem:
     n_classes: int
     generator: torch.Generator
     progress: Progress
+    views: tuple[Tensor, ...] = ()
+    """Further views of the same rows, for the methods that compare two of them."""
 
     @property
     def n_new(self) -> int:
@@ -53,7 +56,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     random_state: Any
     verbose: bool
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> DiscoveryEstimator:
+    uses_views: ClassVar[bool] = False
+    """Whether the method compares two views of an item, and so can use those that a feature set stores."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, views: Sequence[ArrayLike] = ()) -> DiscoveryEstimator:
         """Find the class of every row.
 
         Parameters
@@ -62,6 +68,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             Embeddings.
         y : array-like of shape (n_rows,)
             The labels of the rows that have one; -1, None, NaN or "" for the others.
+        views : sequence of array-likes of the shape of X
+            Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         """
         self._validate_params()
         rows, codes, known = self._validate(X, y)
@@ -73,7 +81,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             x = self._prepare(rows, order, device)
             labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
             n_classes = self._count_classes(x, labels, len(known), generator, progress)
-            problem = Problem(x, labels, len(known), n_classes, generator, progress)
+            others = tuple(self._view(view, k, order, device) for k, view in enumerate(views, start=2))
+            problem = Problem(x, labels, len(known), n_classes, generator, progress, others)
             self.head_ = self._discover(problem)
         self.known_classes_ = known
         self.classes_ = name_new_classes(known, n_classes - len(known))
@@ -161,7 +170,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return estimate
 
     def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
-        """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
+        """Find the principal directions and give the rows in this order, normalised and projected."""
         n_rows, n_features = rows.shape
         kept = self._n_components()
         self.components_: Tensor | None = None
@@ -171,11 +180,24 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 part = self._unit(rows[block], device)
                 gram.addmm_(part.T, part)
             self.components_ = leading_directions(gram, kept)
-            n_features = kept
-        x = torch.empty(n_rows, n_features, device=device)
-        for block in row_blocks(*rows.shape):
+        return self._ordered(rows, order, device)
+
+    def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
+        """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
+        n_rows, n_features = rows.shape
+        x = torch.empty(n_rows, n_features if self.components_ is None else self.components_.shape[1], device=device)
+        for block in row_blocks(n_rows, n_features):
             x[block] = self._project(self._unit(rows[order[block]], device))
         return x
+
+    def _view(self, view: ArrayLike, number: int, order: IntArray, device: torch.device) -> Tensor:
+        rows = check_array(view, dtype=[np.float32, np.float64], order="C", input_name=f"view {number}")
+        if rows.shape != (len(order), self.n_features_in_):
+            raise InputError(
+                f"View {number} has shape {rows.shape}, but X has {(len(order), self.n_features_in_)}; "
+                "a view holds the same rows and features as X."
+            )
+        return self._ordered(rows, order, device)
 
     def _unit(self, rows: NDArray[Any], device: torch.device) -> Tensor:
         rows = np.array(rows, dtype=np.float32)  # a block of its own: the user's may be read-only

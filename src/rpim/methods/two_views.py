@@ -1,0 +1,144 @@
+"""What UNO+, ORCA and RankStats+ share: mini-batches of two views of each item.
+
+These systems were published with an encoder that is trained along, on two augmented images of each item. On stored
+embeddings the encoder stands still, so
+
+* what is trained in its place is the shift of the embedding that RPIM has, (x + Bx + b) / norm, which starts as the
+  identity, with classifiers of unit prototypes on it;
+* the two views are the stored ones where the feature set has them, and else two copies of the embedding with some of
+  its features dropped at random;
+* prototypes start at the centroids of semi-supervised k-means, as PIM's do, instead of at random: a fixed encoder does
+  not move towards random ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+from sklearn.utils._param_validation import Interval
+from torch import Tensor
+from torch.nn import functional
+
+from rpim.centroids import restarts
+from rpim.head import Head
+from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.transforms import SemanticBias
+
+
+class Network(torch.nn.Module):
+    """The trained shift of the embedding, and any number of classifiers on it."""
+
+    def __init__(self, starts: list[Tensor], temperature: float) -> None:
+        super().__init__()
+        d = starts[0].shape[1]
+        self.B = torch.nn.Parameter(starts[0].new_zeros(d, d))
+        self.b = torch.nn.Parameter(starts[0].new_zeros(d))
+        self.heads = torch.nn.ParameterList([torch.nn.Parameter(start.clone()) for start in starts])
+        self.temperature = temperature
+
+    def refine(self, x: Tensor) -> Tensor:
+        """The shifted embedding, of length one. (n, D)"""
+        return functional.normalize(x + functional.linear(x, self.B, self.b), dim=1)
+
+    def cosines(self, refined: Tensor, head: int = 0) -> Tensor:
+        """Cosines of refined rows with the prototypes of a head. (n, K)"""
+        return refined @ functional.normalize(self.heads[head], dim=1).T
+
+    def logits(self, refined: Tensor, head: int = 0) -> Tensor:
+        """tau times the cosines. (n, K)"""
+        return self.cosines(refined, head) * self.temperature
+
+    def as_head(self, head: int = 0) -> Head:
+        """What the estimator predicts with."""
+        transform = SemanticBias({"B": self.B.detach().clone(), "b": self.b.detach().clone()})
+        prototypes = functional.normalize(self.heads[head].detach(), dim=1).clone()
+        return Head(prototypes, transform, self.temperature)
+
+
+class TwoViewEstimator(DiscoveryEstimator):
+    """A method that is trained on mini-batches of two views; a subclass offers ``_discover``."""
+
+    uses_views = True
+
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    feature_dropout: float
+    temperature: float
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "feature_dropout": [Interval(Real, 0, 1, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
+        "normalise": ["boolean"],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def _starts(self, problem: Problem, n_classes: list[int]) -> list[Tensor]:
+        """Prototypes from semi-supervised k-means, for heads of that many classes each."""
+        return [
+            restarts(problem.x, problem.labels, k, n_init=1, max_iter=20, generator=problem.generator)[0].centroids
+            for k in n_classes
+        ]
+
+    def _batches(self, problem: Problem) -> Iterator[Tensor]:
+        """The row numbers of one epoch, shuffled, a batch at a time; never a batch of one."""
+        order = torch.randperm(len(problem.x), generator=problem.generator).to(problem.x.device)
+        n_batches = max(1, len(order) // self.batch_size)
+        yield from order.tensor_split(n_batches)
+
+    def _two_views(self, problem: Problem, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Two views of some rows: the stored ones, or two copies with features dropped. (n, D), (n, D)"""
+        x = problem.x[rows]
+        if problem.views:
+            return x, problem.views[0][rows]
+        return self._dropped(x, problem.generator), self._dropped(x, problem.generator)
+
+    def _dropped(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        kept = torch.rand(x.shape, generator=generator).to(x.device) >= self.feature_dropout
+        return functional.normalize(x * kept, dim=1)
+
+    def _train(
+        self,
+        problem: Problem,
+        network: Network,
+        loss: Callable[[Tensor, int], dict[str, Tensor]],
+        before_epoch: Callable[[int], None] = lambda epoch: None,
+    ) -> None:
+        """Adam with a learning rate that falls as a cosine; ``loss`` gives the terms of a batch in an epoch, by name.
+
+        Sets ``history_``, the mean of each term and of their sum over the batches of every epoch, and ``n_iter_``.
+        """
+        adam = torch.optim.Adam(network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.n_epochs, 0.01 * self.learning_rate)
+        problem.progress.stage("training")
+        problem.progress.expect(self.n_epochs)
+        self.history_ = []
+        for epoch in range(self.n_epochs):
+            before_epoch(epoch)
+            sums: dict[str, float] = {}
+            n_batches = 0
+            for rows in self._batches(problem):
+                terms = loss(rows, epoch)
+                total = torch.stack(list(terms.values())).sum()
+                adam.zero_grad()
+                total.backward()  # type: ignore[no-untyped-call]
+                adam.step()
+                n_batches += 1
+                for name, value in {**terms, "objective": total}.items():
+                    sums[name] = sums.get(name, 0.0) + float(value.detach())
+            falling.step()
+            self.history_.append({name: value / n_batches for name, value in sums.items()})
+            problem.progress.advance(1)
+        self.n_iter_ = self.n_epochs
