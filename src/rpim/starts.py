@@ -1,9 +1,9 @@
 """Where the training starts: several starts, combined into one by what they agree on.
 
-The same objective from two sets of k-means centroids ends several points of accuracy apart. What the starts agree on is
-more often right than any one of them, and nothing but the data is needed to see it:
+The same objective from two sets of centroids ends several points of accuracy apart. What the starts agree on is more
+often right than any one of them, and nothing but the data is needed to see it:
 
-1. each restart of semi-supervised k-means is trained for a short while (as PIM, without h, which is cheap);
+1. each start, small clusters merged into K, is trained for a short while (as PIM, without h, which is cheap);
 2. their new classes are matched with those of the member with the lowest objective (known classes need no matching)
    and their probabilities averaged; then matched with that average, until no class changes its partner;
 3. the centroids of the resulting classes are the start of the real training.
@@ -12,7 +12,7 @@ more often right than any one of them, and nothing but the data is needed to see
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -25,10 +25,12 @@ from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.transforms import Transform
 
-STEPS, LEARNING_RATE, TRADE_OFF = 20, 2e-2, 0.1
-"""The short training of each member. Its lambda is the same whatever the real
-training takes: a large one makes rows sure of the class that k-means happened to give them, and the members then agree
-on little."""
+TRADE_OFF = 0.1
+SPREAD, SETTLE = Schedule(learning_rate=2e-2, max_iter=20), Schedule(learning_rate=1e-2, max_iter=10)
+STEPS = SPREAD.max_iter + SETTLE.max_iter
+"""The short training of each member: first with a fifth of lambda, so that prototypes move to where rows are before rows
+grow sure of where they are, then with all of it. lambda is the same whatever the real training takes: a large one makes
+rows sure of the class that they happened to start in, and the members then agree on little."""
 
 DIRECTIONS = 128
 """Members see the rows in their leading principal directions alone: half the work, and as good a vote."""
@@ -64,13 +66,15 @@ def consensus_start(
         See `InMemory`.
     """
     pim = Objective(trade_off=trade_off, pseudo_labels=False, mixed_labels=False)
+    spreading = replace(pim, trade_off=trade_off / 5)
     directions = principal_directions(x, min(DIRECTIONS, x.shape[1]))
     narrow = x @ directions
     engine = InMemory(narrow, labels, n_classes, keep=keep)
     members, objectives = [], []
     for _ in range(n_starts):
         head = Head(merged_clusters(narrow, labels, n_classes, generator=generator), Transform({}), temperature)
-        objectives.append(optimise(engine, head, pim, Schedule(LEARNING_RATE, max_iter=STEPS))[-1]["objective"])
+        optimise(engine, head, spreading, SPREAD)
+        objectives.append(optimise(engine, head, pim, SETTLE)[-1]["objective"])
         members.append(head.prototypes)
         on_start()
     best = min(range(n_starts), key=objectives.__getitem__)
