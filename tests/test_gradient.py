@@ -18,6 +18,8 @@ OBJECTIVES = {
     "without pseudo-labels": replace(OBJECTIVE, pseudo_labels=False),
     "without mixed labels": replace(OBJECTIVE, mixed_labels=False),
     "PIM": replace(OBJECTIVE, pseudo_labels=False, mixed_labels=False),
+    "TIM": replace(OBJECTIVE, pseudo_labels=False, mixed_labels=False, marginal_rows="unlabelled"),
+    "marginal over U, the rest as RPIM": replace(OBJECTIVE, marginal_rows="unlabelled"),
     "without labels": replace(OBJECTIVE, labels=False),
     # Run to its limit: with a few rounds the pseudo-labels still depend on how the rows of z^(1/epsilon) are scaled.
     # The higher threshold keeps T a true part of U, for a smaller epsilon makes surer pseudo-labels.
@@ -49,7 +51,8 @@ def plain_terms(parameters, h, x, labels, objective, temperature=TEMPERATURE):
     log_z = torch.log_softmax(temperature * h(parameters, x) @ parameters["prototypes"].T, dim=1)
     z = log_z.exp()
     n_labelled = len(labels)
-    marginal = z.mean(dim=0)
+    over_u = objective.marginal_rows == "unlabelled" and n_labelled < len(x)
+    marginal = z[n_labelled:].mean(dim=0) if over_u else z.mean(dim=0)
     entropies = -(z * log_z).sum(dim=1)
     y = plain_sinkhorn(z, objective)
     zero = z.new_zeros(())
@@ -126,7 +129,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("which", ["mixed", "added", "PIM", "epsilon 0.3"])
+@pytest.mark.parametrize("which", ["mixed", "added", "PIM", "TIM", "epsilon 0.3"])
 @pytest.mark.parametrize("case", list(DEGENERATE))
 def test_gradient_of_degenerate_problems(case, which, make_transform, plain_h):
     x, labels, prototypes = problem(**DEGENERATE[case])

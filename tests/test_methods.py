@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from rpim import PIM, RPIM, InputError, gcd_accuracy
+from rpim import PIM, RPIM, InputError, gcd_accuracy, methods
+from rpim.methods import GCD, RIM, TIM, KMeans
 
 QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 2, "max_iter": 20, "random_state": 0}
 
@@ -36,7 +37,11 @@ def expected_failures(estimator):
     }
 
 
-@pytest.mark.parametrize("estimator", [RPIM(**QUICK, beta=0.2), PIM(**QUICK)], ids=["RPIM", "PIM"])
+@pytest.mark.parametrize(
+    "estimator",
+    [RPIM(**QUICK, beta=0.2), PIM(**QUICK), RIM(max_iter=20), TIM(max_iter=20), GCD(n_init=2), KMeans(n_init=2)],
+    ids=lambda estimator: type(estimator).__name__,
+)
 def test_check_estimator(estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "every row has a label", mostly
@@ -207,3 +212,58 @@ def test_too_few_known_classes_for_a_search_use_the_defaults(problem):
     model = RPIM(6, random_state=0).fit(X, y)
     assert model.search_ == {}
     assert (model.trade_off_, model.beta_, model.weight_decay_) == (0.1, 0.2, 0.01)
+
+
+@pytest.mark.parametrize("name", methods.__all__)
+def test_every_method_finds_separated_groups_and_keeps_the_contract(name, problem):
+    X, y, truth = problem
+    named = np.where(y < 0, "", np.array([f"class {c}" for c in truth]))
+    model = getattr(methods, name)(n_classes=6, random_state=0).fit(X, named)
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.98
+    assert model.known_classes_.tolist() == [f"class {c}" for c in range(4)]
+    assert model.new_classes_.tolist() == ["new-1", "new-2"]
+    assert (model.labels_[y >= 0] == named[y >= 0]).all(), "labelled rows keep their label"
+    known = (truth < 4) & (y < 0)
+    assert np.mean(model.labels_[known] == np.array([f"class {c}" for c in truth[known]])) > 0.98, "by their own name"
+    probabilities = model.predict_proba(X)
+    assert probabilities.shape == (180, 6)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
+    assert np.mean(model.predict(X)[y < 0] == model.labels_[y < 0]) == 1.0
+    assert model.history_
+    assert model.n_iter_ >= 1
+
+
+def test_kmeans_and_gcd_predict_the_nearest_centroid(problem):
+    X, y, _ = problem
+    for method in (KMeans, GCD):
+        model = method(n_classes=6, normalise=False, random_state=0).fit(X, y)
+        far = np.linalg.norm(X[:, None] - model.head_.prototypes.numpy()[None], axis=2)
+        assert (model.predict(X) == model.classes_[far.argmin(axis=1)]).all()
+        # A Gaussian of variance 1 / tau around each centroid.
+        expected = np.exp(-0.5 * 25.0 * far**2)
+        np.testing.assert_allclose(
+            model.predict_proba(X), expected / expected.sum(axis=1, keepdims=True), rtol=1e-3, atol=1e-6
+        )
+
+
+def test_kmeans_does_not_look_at_labels_to_cluster(problem):
+    X, y, _ = problem
+    other = np.where(y >= 0, (y + 1) % 4, -1)  # other names for the same classes
+    first, second = (KMeans(n_classes=6, random_state=0).fit(X, labels) for labels in (y, other))
+    rows = y < 0
+    assert gcd_accuracy(first.labels_[rows], second.labels_[rows], known=range(4)).all == 1.0
+    assert not (first.labels_[rows] == second.labels_[rows]).all()
+    assert first.history_ == second.history_
+
+
+def test_rim_is_pim_at_lambda_one(problem):
+    X, y, _ = problem
+    rim = RIM(n_classes=6, weight_decay=0.02, max_iter=15, random_state=0).fit(X, y)
+    pim = PIM(n_classes=6, trade_off=1.0, weight_decay=0.02, n_starts=1, max_iter=15, random_state=0).fit(X, y)
+    assert (rim.head_.prototypes == pim.head_.prototypes).all()
+
+
+def test_views_of_another_shape_are_refused(problem):
+    X, y, _ = problem
+    with pytest.raises(InputError, match=r"View 2 has shape \(180, 11\), but X has \(180, 12\)"):
+        methods.UNO(n_classes=6).fit(X, y, views=[X[:, :11]])

@@ -148,7 +148,9 @@ def discover(
     n_classes: Annotated[
         int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
     ] = None,
-    method: Annotated[str, typer.Option(metavar="rpim|pim", help="The method.")] = "rpim",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="rpim, or to compare: pim tim rim gcd kmeans uno orca rankstats.")
+    ] = "rpim",
     settings: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
     trade_off: Annotated[
         float | None, typer.Option(help="Weight of the conditional entropy; searched if left out.")
@@ -289,6 +291,10 @@ def _model(method: str, settings: str, device: str | None, given: dict[str, floa
 
     name = _one_of("--method", method, METHODS)
     model = METHODS[name]()
+    if "settings" in model.get_params():
+        model.set_params(settings=settings)
+    elif settings != "default":
+        raise InputError(f"--settings is not for --method {name}: leave it out.")
     unknown = sorted(set(given) - set(model.get_params()))
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
@@ -297,7 +303,7 @@ def _model(method: str, settings: str, device: str | None, given: dict[str, floa
             torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {device!r} is not there ({first_line(error)}).") from error
-    estimator: DiscoveryEstimator = model.set_params(settings=settings, device=device, **given)
+    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
     return estimator
 
 
@@ -309,7 +315,9 @@ def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) ->
 
     start = time.monotonic()
     try:
-        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels))
+        n_views = len(features.views) if model.uses_views else 0
+        views = [features.rows(normalise=model.normalise, view=k) for k in range(2, 2 + n_views)]
+        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error
     where = source.resolve() if isinstance(source, Path) else source

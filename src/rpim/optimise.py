@@ -40,6 +40,8 @@ class Objective:
     supervision: Literal["mixed", "added"] = "mixed"
     """L_S in the place of CE, or added to it."""
     labels: bool = True
+    marginal_rows: Literal["all", "unlabelled"] = "all"
+    """The rows whose mean prediction pi is: all, or as TIM has it U alone."""
     sinkhorn_epsilon: float = 1.0
     sinkhorn_iterations: int = 3
 
@@ -86,8 +88,12 @@ def gradient(
     n, n_unlabelled, n_labelled = engine.n_rows, max(engine.n_unlabelled, 1), engine.n_labelled
     probabilities = Probabilities(engine, head)
     mass = head.prototypes.new_zeros(engine.n_classes)
-    for _, _, z, _ in probabilities:
+    on_labelled = torch.zeros_like(mass)
+    unlabelled_alone = objective.marginal_rows == "unlabelled" and engine.n_unlabelled > 0
+    for _, block, z, _ in probabilities:
         mass += z.sum(dim=0)
+        if unlabelled_alone:
+            on_labelled += z[: len(block.labels)].sum(dim=0)
     mass = engine.add_up(mass)
 
     supervised = objective.labels and n_labelled > 0
@@ -101,6 +107,8 @@ def gradient(
                 in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
             n_confident = int(engine.add_up(in_t.sum()))
 
+    if unlabelled_alone:
+        mass, n = mass - engine.add_up(on_labelled), n_unlabelled
     marginal = mass / n
     log_pi = terms.log_marginal(marginal)
     value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
@@ -119,6 +127,8 @@ def gradient(
             weight.add_(in_t[block.rows, None], alpha=weight_r)
             value["L_R"] += weight_r * float(h @ in_t[block.rows])
         by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, h, out=room)
+        if unlabelled_alone:
+            by_logits[:n_here] = 0.0
         if supervised and n_here:
             for name, term in _supervised(block, z, log_z, scaling, objective, n_labelled):
                 value[name] += float(term.values.sum()) / n_labelled

@@ -28,9 +28,9 @@ from rpim.transforms import Transform
 TRADE_OFF = 0.1
 SPREAD, SETTLE = Schedule(learning_rate=2e-2, max_iter=20), Schedule(learning_rate=1e-2, max_iter=10)
 STEPS = SPREAD.max_iter + SETTLE.max_iter
-"""The short training of each member: first with a fifth of lambda, so that prototypes move to where rows are before rows
-grow sure of where they are, then with all of it. lambda is the same whatever the real training takes: a large one makes
-rows sure of the class that they happened to start in, and the members then agree on little."""
+"""The short training of each member: first with a fifth of lambda, so that prototypes move to where rows are before
+rows grow sure of where they are, then with all of it. lambda is the same whatever the real training takes: a large one
+makes rows sure of the class that they happened to start in, and the members then agree on little."""
 
 DIRECTIONS = 128
 """Members see the rows in their leading principal directions alone: half the work, and as good a vote."""

@@ -1,6 +1,13 @@
 """One file per system, all with the contract of `DiscoveryEstimator`."""
 
+from rpim.methods.gcd import GCD
+from rpim.methods.kmeans import KMeans
+from rpim.methods.orca import ORCA
 from rpim.methods.pim import PIM
+from rpim.methods.rankstats import RankStats
+from rpim.methods.rim import RIM
 from rpim.methods.rpim import RPIM
+from rpim.methods.tim import TIM
+from rpim.methods.uno import UNO
 
-__all__ = ["PIM", "RPIM"]
+__all__ = ["GCD", "ORCA", "PIM", "RIM", "RPIM", "TIM", "UNO", "KMeans", "RankStats"]

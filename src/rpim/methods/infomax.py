@@ -1,4 +1,4 @@
-"""What PIM and RPIM share: search the settings, find a start, train the head."""
+"""What RIM, TIM, PIM and RPIM share: search the settings, find a start, train the head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -71,7 +71,7 @@ class Setting:
 
 
 class InfoMaxEstimator(DiscoveryEstimator):
-    """Full-batch InfoMax with a linear head. PIM and RPIM differ in their parameters alone."""
+    """Full-batch InfoMax with a linear head. RIM, TIM, PIM and RPIM differ in their parameters alone."""
 
     settings: str
     h: str
@@ -94,6 +94,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     learning_rate: Any
     max_iter: Any
     low_memory: bool
+    marginal_rows: Literal["all", "unlabelled"] = "all"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
@@ -129,6 +130,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             trade_off=setting.trade_off, eta=self.eta, beta=setting.beta, threshold=self.threshold,
             pseudo_labels=self.pseudo_labels, mixed_labels=self.mixed_labels, supervision=self.supervision,
             sinkhorn_epsilon=self.sinkhorn_epsilon, sinkhorn_iterations=self.sinkhorn_iterations,
+            marginal_rows=self.marginal_rows,
         )
 
     def _schedule(self, setting: Setting) -> Schedule:

@@ -1,0 +1,74 @@
+"""TIM, Transductive Information Maximization.
+
+Boudiaf, Masud, Rony, Dolz, Piantanida and Ben Ayed, "Transductive Information Maximization For Few-Shot Learning",
+NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from rpim.methods.infomax import AUTO, InfoMaxEstimator
+
+
+class TIM(InfoMaxEstimator):
+    """CE + M + alpha C with the marginal taken over the unlabelled rows alone (alpha is ``trade_off``).
+
+    On stored embeddings
+    --------------------
+    Published for few-shot queries whose classes all have labelled examples, with the cross-entropy weighted down to
+    0.1. Here the new classes' prototypes start at the centroids of semi-supervised k-means, and CE has weight one, as
+    in PIM, from which it then differs in the marginal alone. alpha is the published 0.1. See `RPIM` for the parameters
+    and attributes.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = InfoMaxEstimator._parameter_constraints
+
+    settings = "default"
+    search = AUTO
+    h = "none"
+    rank = None
+    pseudo_labels = False
+    mixed_labels = False
+    supervision = "mixed"
+    beta = 0.0
+    eta = 0.0
+    threshold = 0.5
+    sinkhorn_epsilon = 1.0
+    sinkhorn_iterations = 3
+    marginal_rows = "unlabelled"
+
+    def __init__(
+        self,
+        n_classes: int | None = None,
+        *,
+        trade_off: float = 0.1,
+        weight_decay: float = 0.01,
+        temperature: float = 25.0,
+        n_starts: int = 1,
+        n_init: int = 10,
+        schedule: Literal["fast", "paper"] = "fast",
+        learning_rate: float | Literal["auto"] = AUTO,
+        max_iter: int | Literal["auto"] = AUTO,
+        n_components: int | None = 256,
+        normalise: bool = True,
+        low_memory: bool = False,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_classes = n_classes
+        self.trade_off = trade_off
+        self.weight_decay = weight_decay
+        self.temperature = temperature
+        self.n_starts = n_starts
+        self.n_init = n_init
+        self.schedule = schedule
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.n_components = n_components
+        self.normalise = normalise
+        self.low_memory = low_memory
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
