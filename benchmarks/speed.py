@@ -166,6 +166,10 @@ def compare_steps() -> None:
             ratios = [clock(step, 5) / clock(bare, 5) for _ in range(7)]
             found.append(f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
         print(f"| {name} | {n} x {d}, {k} | {found[0]} | {found[1]} |", flush=True)
+    x, w = torch.randn(10_003, 384), torch.randn(77, 384)
+    low_x, low_w = x.bfloat16(), w.bfloat16()
+    ratio = clock(lambda: low_x @ low_w.T) / clock(lambda: x @ w.T)
+    print(f"\nA bfloat16 product takes {ratio:.1f} times as long as a float32 one on this machine.\n", flush=True)
 
 
 # -- growth and memory ---------------------------------------------------------------------------------------------
