@@ -61,6 +61,10 @@ def suites() -> dict[str, dict[str, Make]]:
         "equal-lambda": {
             "PIM": lambda k: PIM(k, **PIM_PAPER, trade_off=0.1, random_state=0),
             "RPIM (paper)": lambda k: RPIM(k, **RPIM_PAPER, trade_off=0.1, random_state=0),
+            "PIM, default start": lambda k: PIM(k, **{**PIM_PAPER, "n_starts": 6}, trade_off=0.1, random_state=0),
+            "RPIM (paper), default start": lambda k: RPIM(
+                k, **{**RPIM_PAPER, "n_starts": 6}, trade_off=0.1, random_state=0
+            ),
         },
         "search": {
             "searched (default)": lambda k: RPIM(k, random_state=0),
