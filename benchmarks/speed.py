@@ -43,7 +43,10 @@ METHODS = {"PIM": PIM, "RPIM": RPIM}
 
 
 def peak_mb() -> float:
-    """The largest resident memory of this process so far."""
+    """The largest resident memory of this process so far (on Linux its own: ru_maxrss counts the parent's as well)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
