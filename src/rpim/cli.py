@@ -249,6 +249,62 @@ def export(
     _load(run).export(output, overwrite=overwrite)
 
 
+@app.command()
+def benchmark(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out.")] = None,
+    splits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The known classes, as .json or GCD's .pkl; drawn if left out.")
+    ] = None,
+    known_share: Annotated[
+        float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
+    ] = None,
+    n_classes: Annotated[
+        str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
+    ] = None,
+) -> None:
+    """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
+    from rpim.benchmark.cells import CellFile, check_output, planned_cells
+    from rpim.benchmark.plan import make_plan
+    from rpim.benchmark.runner import run_cells
+    from rpim.benchmark.tables import describe_failure, write_tables
+
+    check_output(output)
+    plan = make_plan(
+        features or (), config, methods=methods, seeds=seeds, splits=splits, known_share=known_share,
+        n_classes=n_classes, jobs=jobs,
+    )  # fmt: skip
+    cells = planned_cells(plan)
+    kept = CellFile(output)
+    try:
+        run_cells(cells, kept, plan.jobs, verbose=True)
+        tables = write_tables(output, cells, kept)
+    except KeyboardInterrupt:
+        done = f"{kept.n_done(cells)} of {len(cells)} cells done"
+        typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    typer.echo(tables, nl=False)
+    failed = [record for cell in cells if (record := kept.find(cell)) is not None and "error" in record]
+    for record in failed:
+        typer.echo(f"rpim: {describe_failure(record)}", err=True)
+    if failed:
+        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
+        raise typer.Exit(FAILURE)
+
+
 def _load(run: Path) -> Discovery:
     from rpim.discovery import Discovery
 

@@ -57,7 +57,7 @@ def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
             for file in [*partial.iterdir(), partial]:
                 _to_disk(file)
             check_target(folder, overwrite)  # somebody else may have written it meanwhile
-            with _uninterrupted():
+            with uninterrupted():
                 _put_in_place(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -90,7 +90,7 @@ def _to_disk(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """No Ctrl-C between the renames: in those few milliseconds it comes too late, the run is complete."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,0 +1,1 @@
+"""Methods compared on equal terms: methods x feature sets x seeds, with their tables."""

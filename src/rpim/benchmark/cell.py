@@ -1,0 +1,115 @@
+"""One cell of a benchmark: fit, measure, tell. Runs in a process of its own, so that its peak of memory is its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rpim._version import __version__
+from rpim.benchmark.cells import Cell, Record
+from rpim.benchmark.protocol import Case
+from rpim.errors import InputError
+from rpim.labels import IntArray
+from rpim.messages import first_line
+from rpim.methods.base import DiscoveryEstimator
+from rpim.metrics import gcd_accuracy
+from rpim.saved_model import METHODS, plain
+
+_CHOSEN = ("trade_off", "beta", "weight_decay", "agreement")
+
+
+def run_cell(cell: Cell, threads: int) -> Record:
+    """The record of a cell; whatever goes wrong is an ``error`` in it."""
+    # Never more threads than the user allows by OMP_NUM_THREADS.
+    torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
+    try:
+        return {**cell.key, **_measured(cell)}
+    except Exception as error:
+        what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
+        return {**cell.key, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
+
+
+def _measured(cell: Cell) -> Record:
+    case = cell.case()
+    model = METHODS[cell.method.method](**cell.method.parameters)
+    # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
+    model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
+    with warnings.catch_warnings(record=True) as caught:
+        seconds = _fit(model, case)
+    return {
+        **measure(case, model.labels_, model.known_classes_),
+        "seconds": round(seconds, 3),
+        "peak_mb": peak_memory_mb(),
+        "n_classes_used": int(model.n_classes_),
+        "n_iter": plain(getattr(model, "n_iter_", None)),
+        **{name: plain(getattr(model, f"{name}_", None)) for name in _CHOSEN},
+        "trained_parameters": sum(value.numel() for value in model.head_.parameters.values()),
+        "threads": torch.get_num_threads(),
+        "warnings": sorted({first_line(w.message) for w in caught if isinstance(w.message, Warning)}),
+        "versions": {
+            "rpim": __version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
+        },
+    }
+
+
+def _fit(model: DiscoveryEstimator, case: Case) -> float:
+    """Fit as ``rpim discover`` does, and say how many seconds that took."""
+    n_views = len(case.features.views) if model.uses_views else 0
+    X, *views = (case.features.rows(normalise=model.normalise, view=k) for k in range(1, 2 + n_views))
+    start = time.perf_counter()
+    model.fit(X, case.y, views)
+    return time.perf_counter() - start
+
+
+def measure(case: Case, predicted: IntArray, named: Any) -> Record:
+    """Accuracy and confusion on the rows without a label whose truth is known; None where there are none.
+
+    Confusion is the share of rows of unknown classes that end in known ones, and the reverse. `named` are the classes
+    that the method took for known.
+    """
+    rows = case.evaluated
+    counts = {"rows": len(case.y), "labelled": int((~case.hidden).sum()), "evaluated": int(rows.sum())}
+    names = ("all", "known", "unknown", "unknown_in_known", "known_in_unknown")
+    if not rows.any():
+        return {**counts, **dict.fromkeys(names)}
+    truth, found = case.truth[rows], predicted[rows]
+    accuracy = gcd_accuracy(truth, found, case.known)
+    is_known, in_known = np.isin(truth, case.known), np.isin(found, named)
+    shares = (*accuracy.as_dict().values(), _share(in_known[~is_known]), _share(~in_known[is_known]))
+    return {**counts, **dict(zip(names, map(plain, shares), strict=True))}
+
+
+def _share(where: Any) -> float | None:
+    return float(where.mean()) if len(where) else None
+
+
+def peak_memory_mb() -> float | None:
+    """The largest amount of memory that this process has held, Python and torch themselves included.
+
+    On Linux that is VmHWM rather than getrusage's ru_maxrss: a new program inherits in ru_maxrss the peak of the
+    process that started it, so that a parent which has read a large file would be counted to every cell.
+    """
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    if found is not None:
+        return round(int(found[1]) / 1024, 1)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024**2 if sys.platform == "darwin" else 1024), 1)

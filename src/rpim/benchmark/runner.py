@@ -1,0 +1,144 @@
+"""Runs the cells that are not done, several at once, each in a process of its own, and keeps what they say."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from rpim.benchmark.cells import Cell, CellFile, Record
+from rpim.benchmark.plan import cores
+from rpim.progress import Progress
+from rpim.run_folder import uninterrupted
+
+Work = Callable[[Cell, int], Record]
+
+
+def run_cells(
+    cells: Sequence[Cell], kept: CellFile, jobs: int, *, work: Work | None = None, verbose: bool = False
+) -> None:
+    """Run the cells that `kept` does not have, and add them to it one by one as they finish.
+
+    A cell that fails is kept as an error and stops nothing. Whatever ends this function, also Ctrl-C, ends the
+    processes it has started; and where it is killed itself, they notice and end.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    kept : CellFile
+    jobs : int
+        How many at once; each gets its part of the cores.
+    work : function of a cell and a number of threads, optional
+        What makes the record; `run_cell` unless given. Processes import it, so it is a function of a module.
+    verbose : bool
+        Show progress on a terminal.
+    """
+    todo = [cell for cell in cells if not kept.done(cell)]
+    if not todo:
+        return
+    context = _context()
+    running: list[_Running] = []
+    # By the number of jobs alone: a benchmark that goes on after an interruption computes as it would have without.
+    threads = max(1, cores() // jobs)
+    with _CellProgress(verbose) as progress:
+        progress.expect(len(todo))
+        try:
+            for count in range(len(todo)):
+                progress.stage(f"{len(cells) - len(todo) + count} of {len(cells)} cells")
+                while len(running) < min(jobs, len(todo) - count):
+                    running.append(_start(context, work, todo[count + len(running)], threads))
+                finished = _first_to_finish(running, progress)
+                running.remove(finished)
+                kept.add(finished.record())
+                progress.advance(1)
+        finally:
+            for other in running:
+                other.end()
+
+
+class _CellProgress(Progress):
+    """Judges the time left by all cells, of which one may take longer than the last half minute that rich looks at."""
+
+    def __enter__(self) -> Progress:
+        super().__enter__()
+        if self._bar is not None:
+            self._bar.speed_estimate_period = float("inf")
+        return self
+
+
+@dataclass(eq=False)
+class _Running:
+    """A cell that is being worked on."""
+
+    cell: Cell
+    process: Any
+    answer: Connection
+
+    def record(self) -> Record:
+        """What the process says; an error where it ended without a word."""
+        try:
+            record: Record = json.loads(self.answer.recv_bytes())
+        except (EOFError, OSError):
+            self.process.join()
+            code = self.process.exitcode
+            how = f"was ended by signal {-code}, for want of memory perhaps" if code < 0 else f"ended with code {code}"
+            return {**self.cell.key, "error": f"its process {how}"}
+        self.process.join()
+        return record
+
+    def end(self) -> None:
+        """Stop it."""
+        self.process.terminate()
+        self.process.join()
+
+
+def _context() -> Any:
+    """Processes that share nothing with this one; where it can be had, forked off one that has imported torch."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rpim.benchmark.cell"])
+    with uninterrupted():  # Ctrl-C reaches every process of the terminal; those that ignore it leave it to this one
+        forkserver.ensure_running()
+    return context
+
+
+def _start(context: Any, work: Work | None, cell: Cell, threads: int) -> _Running:
+    answer, send = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(work, cell, threads, send), daemon=True)
+    process.start()
+    send.close()
+    return _Running(cell, process, answer)
+
+
+def _first_to_finish(running: list[_Running], progress: Progress) -> _Running:
+    while not (ready := wait([one.answer for one in running], timeout=1.0)):
+        progress.advance(0)  # the clock goes on
+    return next(one for one in running if one.answer in ready)
+
+
+def _serve(work: Work | None, cell: Cell, threads: int, send: Connection) -> None:
+    """The life of a child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if work is None:
+        from rpim.benchmark.cell import run_cell
+
+        work = run_cell
+    send.send_bytes(json.dumps(work(cell, threads)).encode())
+
+
+def _end_with_parent() -> None:
+    """Do not go on for nobody where the parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

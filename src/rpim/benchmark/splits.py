@@ -1,0 +1,178 @@
+"""Lists of the known classes: JSON, or the pickles that GCD publishes, read so that nothing in them can run."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rpim.benchmark.choices import meant
+from rpim.errors import InputError
+from rpim.files import must_exist, reading
+from rpim.messages import first_line, some
+
+KNOWN = ("known", "known_classes", "Old")
+UNKNOWN = ("unknown", "unknown_classes", "New")
+MAX_CLASSES = 10**5
+
+
+@dataclass(frozen=True)
+class Split:
+    """The classes of a data set that are known, and those that are not where the list has them too."""
+
+    known: tuple[int | str, ...]
+    unknown: tuple[int | str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a file of splits holds: one for whatever it is used on, or one for each set by its name."""
+
+    path: Path
+    one: Split | None
+    by_name: dict[str, Split]
+
+    def of(self, name: str) -> Split:
+        """The split of the set of this name."""
+        if self.one is not None:
+            return self.one
+        if name not in self.by_name:
+            hint = meant(name, self.by_name) or f"it has {some(self.by_name)}."
+            raise InputError(f"{self.path} has no list for the set {name!r}: {hint} A set is named by NAME=PATH.")
+        return self.by_name[name]
+
+
+def read_splits(path: Path) -> Splits:
+    """Read a .json file, or one of GCD's .pkl files.
+
+    ``{"known": [0, 1]}`` is for any set and ``{"birds": {"known": [0, 1]}, ...}`` for sets by name. "unknown" may stand
+    beside "known". GCD's files say known_classes and unknown_classes, or Old and New.
+    """
+    must_exist(path)
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        with reading(path):
+            held = json.loads(path.read_text(encoding="utf-8-sig"))
+    elif suffix in (".pkl", ".pickle"):
+        with open(path, "rb") as file:
+            held = _unpickled(path, file)
+    else:
+        raise InputError(f"{path} has the suffix {suffix!r}, which is no list of classes: give .json or GCD's .pkl.")
+    one = _split(path, held)
+    if one is not None:
+        return Splits(path, one, {})
+    found = {str(name): _split(path, value) for name, value in held.items()} if isinstance(held, dict) else {}
+    by_name = {name: split for name, split in found.items() if split is not None}
+    if not by_name:
+        raise InputError(f'{path} lists no known classes: give {{"known": [0, 1, 2]}}, or that for each set by name.')
+    return Splits(path, None, by_name)
+
+
+def _split(path: Path, held: Any) -> Split | None:
+    """The split that a dict holds; None where it is none."""
+    if not isinstance(held, Mapping):
+        return None
+    known, unknown = ([held[key] for key in keys if key in held][:1] for keys in (KNOWN, UNKNOWN))
+    if not known:
+        return None
+    try:
+        split = Split(_flat(known), _flat(unknown) if unknown else None)
+    except (TypeError, RecursionError) as error:
+        what = first_line(error)
+        raise InputError(f"{path} holds more than lists of classes ({what}): give names or numbers.") from error
+    both = set(split.known) & set(split.unknown or ())
+    if both:
+        raise InputError(f"{path} calls class {min(both, key=str)!r} both known and unknown: mend it.")
+    return split
+
+
+def _flat(nested: Any) -> tuple[int | str, ...]:
+    """The classes in lists of lists, or in dicts of lists such as {"Easy": [...], "Hard": [...]}, each once."""
+    found: dict[int | str, None] = {}
+    for count, value in enumerate(_leaves(nested)):
+        if count == MAX_CLASSES:
+            raise TypeError(f"more than {MAX_CLASSES:,} classes")
+        found[value] = None
+    return tuple(found)
+
+
+def _leaves(nested: Any) -> Iterator[int | str]:
+    if isinstance(nested, Mapping):
+        nested = list(nested.values())
+    if isinstance(nested, list | tuple | set | frozenset):
+        for part in nested:
+            yield from _leaves(part)
+    elif isinstance(nested, int | str) and not isinstance(nested, bool):
+        yield nested
+    else:
+        raise TypeError(f"a value of type {type(nested).__name__}")
+
+
+def _unpickled(path: Path, file: BinaryIO) -> Any:
+    try:
+        return _PlainUnpickler(file).load()
+    except InputError as error:
+        raise InputError(f"{path} {error}") from error
+    # A damaged or hostile pickle may raise anything; none of it has run more than the stand-ins below.
+    except Exception as error:
+        raise InputError(
+            f"{path} cannot be read as a list of classes ({first_line(error)}): give GCD's .pkl as published, or .json."
+        ) from error
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads lists, dicts, sets, text and numbers; every other name in the pickle is refused before it is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What stands for a name in the pickle: never what the name says."""
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise InputError(
+                f"holds {module}.{name}, and of a pickle nothing but lists, dicts, text and whole numbers is ever "
+                "loaded: save the classes as .json."
+            ) from None
+
+
+class _IntegerType:
+    """Stands for ``numpy.dtype``, as far as a numpy integer in a pickle needs it: its byte order and its sign."""
+
+    def __init__(self, code: str, *rest: Any) -> None:
+        if not isinstance(code, str) or code.strip("<>=|")[:1] not in ("i", "u"):
+            raise TypeError("numbers that are not whole")
+        self.signed = code.strip("<>=|").startswith("i")
+        self.big = False
+
+    def __setstate__(self, state: Any) -> None:
+        self.big = state[1] == ">"
+
+
+def _integer(kind: Any, data: Any) -> int:
+    """Stands for the function that makes a numpy scalar of its type and its bytes."""
+    if not isinstance(kind, _IntegerType) or not isinstance(data, bytes):
+        raise TypeError("a damaged number")
+    return int.from_bytes(data, "big" if kind.big else "little", signed=kind.signed)
+
+
+def _bytes(text: Any, encoding: Any) -> bytes:
+    """Stands for ``codecs.encode``, by which the oldest pickles write bytes."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise TypeError("text that is not latin1")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("builtins", "set"): set,
+    ("__builtin__", "set"): set,  # as protocols before 3 spell it
+    ("builtins", "frozenset"): frozenset,
+    ("__builtin__", "frozenset"): frozenset,
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("numpy", "dtype"): _IntegerType,
+    ("numpy.core.multiarray", "scalar"): _integer,
+    ("numpy._core.multiarray", "scalar"): _integer,
+    ("_codecs", "encode"): _bytes,
+}
