@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed ## find new classes in scikit-learn's digits and print what was found (about a minute)
+demo: $(VENV)/.installed ## find new classes in scikit-learn's digits and print what was found
 	@$(BIN)/rpim demo --output rpim-demo --overwrite
 
 test: $(VENV)/.installed-dev ## set up and run every check: style, types, tests
