@@ -224,7 +224,7 @@ def time_of_a_fit(n: int, d: int, k: int) -> float:
 def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
     """Peak memory above the rows of a short fit, in MB."""
     X, y = rows_and_labels(n, d, k)
-    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2).fit(X[:100], np.arange(100) % 2)
+    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
     before = peak_mb()
     RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2, low_memory=low_memory,
          random_state=0).fit(X, y)  # fmt: skip
