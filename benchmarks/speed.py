@@ -19,7 +19,6 @@ import argparse
 import functools
 import itertools
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 import reference
 from protocol import DATA_SETS, Case, digits, load
 from rpim import PIM, RPIM, gcd_accuracy
+from rpim.benchmark.cell import peak_memory_mb
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, gradient
@@ -40,14 +40,6 @@ from rpim.transforms import TRANSFORMS
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
 METHODS = {"PIM": PIM, "RPIM": RPIM}
-
-
-def peak_mb() -> float:
-    """The largest resident memory of this process so far (on Linux its own: ru_maxrss counts the parent's as well)."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def in_a_process_of_its_own(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -71,7 +63,7 @@ def whole_procedure(
 ) -> dict[str, float]:
     """One method, from rows to classes, with its search."""
     case = case_of(folder, data_set, seed)
-    before = peak_mb()
+    before = peak_memory_mb()
     if method == "reference":
         codes = {c: i for i, c in enumerate(case.known)}
         y = torch.tensor([codes.get(c, -1) for c in case.y])
@@ -84,7 +76,7 @@ def whole_procedure(
         labels = METHODS[method](case.n_classes, random_state=seed).fit(case.X, case.y).labels_
         seconds = time.perf_counter() - start
     accuracy = gcd_accuracy(case.truth[case.hidden], labels[case.hidden], case.known)
-    return {"seconds": seconds, "memory": peak_mb() - before, **accuracy.as_dict()}
+    return {"seconds": seconds, "memory": peak_memory_mb() - before, **accuracy.as_dict()}
 
 
 def share_in_products(method: str, folder: Path | None, data_set: str, seed: int) -> float:
@@ -225,10 +217,10 @@ def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
     """Peak memory above the rows of a short fit, in MB."""
     X, y = rows_and_labels(n, d, k)
     RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
-    before = peak_mb()
+    before = peak_memory_mb()
     RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2, low_memory=low_memory,
          random_state=0).fit(X, y)  # fmt: skip
-    return peak_mb() - before
+    return peak_memory_mb() - before
 
 
 def memory() -> None:

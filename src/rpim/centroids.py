@@ -83,8 +83,7 @@ def restarts(
     """Every restart of ``semi_supervised_kmeans``, in the order they were run."""
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     squared_norms = (x * x).sum(dim=1)  # (N,)
-    n_known = int(labels.max()) + 1 if len(labels) else 0
-    known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
+    known = _known_means(x, labels)
     variance = max(float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()), 1e-6)  # of all features together
     runs = []
     for _ in range(n_init):
@@ -103,8 +102,7 @@ def merged_clusters(
     each other. k-means alone often puts two centroids into one class and one between two others, and no later step
     repairs that; small clusters seldom span two classes, and merging repairs the rest.
     """
-    free, n_known = x[len(labels) :], int(labels.max()) + 1 if len(labels) else 0
-    known = class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
+    free, known = x[len(labels) :], _known_means(x, labels)
     centroids, sizes = known, torch.bincount(labels)
     if len(free):
         small = kmeans(free, min(factor * n_clusters, len(free)), n_init=1, max_iter=max_iter, generator=generator)
@@ -113,7 +111,7 @@ def merged_clusters(
     used = sizes > 0
     if int(used.sum()) < n_clusters:  # fewer different rows than clusters: nothing to merge
         return plus_plus(free, (free * free).sum(dim=1), known, n_clusters, generator)
-    merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), n_known, n_clusters)
+    merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), len(known), n_clusters)
     return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
 
 
@@ -203,6 +201,12 @@ def _repeat_rows(centroids: Tensor, known: Tensor, n_new: int, generator: torch.
     picks = torch.randint(len(known), (n_new,), generator=generator)
     centroids[len(known) :] = known[picks.to(known.device)]
     return centroids
+
+
+def _known_means(x: Tensor, labels: Tensor) -> Tensor:
+    """The means of the labelled classes, whose rows come first. (n_known, D)"""
+    n_known = int(labels.max()) + 1 if len(labels) else 0
+    return class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
 
 
 def class_means(x: Tensor, labels: Tensor, fallback: Tensor, sizes: Tensor | None = None) -> Tensor:

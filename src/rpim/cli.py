@@ -371,8 +371,7 @@ def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) ->
 
     start = time.monotonic()
     try:
-        n_views = len(features.views) if model.uses_views else 0
-        views = [features.rows(normalise=model.normalise, view=k) for k in range(2, 2 + n_views)]
+        views = features.further_rows(model.normalise) if model.uses_views else []
         model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error

@@ -184,6 +184,10 @@ class FeatureSet:
         """How many rows have a label."""
         return int(self.labelled.sum())
 
+    def further_rows(self, normalise: bool = True) -> list[FloatArray]:
+        """The rows of each of `views`, as `rows` gives them."""
+        return [self.rows(normalise, view=k) for k in range(2, 2 + len(self.views))]
+
     def rows(self, normalise: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
         """A new contiguous matrix of the rows, each of length 1 if `normalise`; the original is left alone.
 

@@ -66,8 +66,8 @@ def _measured(cell: Cell) -> Record:
 
 def _fit(model: DiscoveryEstimator, case: Case) -> float:
     """Fit as ``rpim discover`` does, and say how many seconds that took."""
-    n_views = len(case.features.views) if model.uses_views else 0
-    X, *views = (case.features.rows(normalise=model.normalise, view=k) for k in range(1, 2 + n_views))
+    X = case.features.rows(normalise=model.normalise)
+    views = case.features.further_rows(model.normalise) if model.uses_views else []
     start = time.perf_counter()
     model.fit(X, case.y, views)
     return time.perf_counter() - start

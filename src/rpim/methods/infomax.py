@@ -256,6 +256,21 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return division.score(head.predict(division.x))
 
 
+class PlainInfoMaxEstimator(InfoMaxEstimator):
+    """Without RPIM's transformation, pseudo-labels and mixed labels: what RIM, TIM and PIM are."""
+
+    h = "none"
+    rank = None
+    pseudo_labels = False
+    mixed_labels = False
+    supervision = "mixed"
+    beta = 0.0
+    eta = 0.0
+    threshold = 0.5
+    sinkhorn_epsilon = 1.0
+    sinkhorn_iterations = 3
+
+
 def _step_cost(x: Tensor, n_classes: int, h: str) -> float:
     """Multiplications of one step over the rows, the unit in which progress is counted."""
     n, d = x.shape

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from rpim.methods.infomax import AUTO, InfoMaxEstimator
+from rpim.methods.infomax import AUTO, PlainInfoMaxEstimator
 
 
-class PIM(InfoMaxEstimator):
+class PIM(PlainInfoMaxEstimator):
     """CE + M + lambda C: RPIM without its transformation, pseudo-labels and mixed labels.
 
     ``PIM(...)`` and ``RPIM(h="none", pseudo_labels=False, mixed_labels=False, ...)`` give the same bits. See `RPIM`
@@ -19,18 +19,8 @@ class PIM(InfoMaxEstimator):
     searched without labels, one start, 1000 steps.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = InfoMaxEstimator._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
 
-    h = "none"
-    rank = None
-    pseudo_labels = False
-    mixed_labels = False
-    supervision = "mixed"
-    beta = 0.0
-    eta = 0.0
-    threshold = 0.5
-    sinkhorn_epsilon = 1.0
-    sinkhorn_iterations = 3
 
     def __init__(
         self,

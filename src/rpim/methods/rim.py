@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from rpim.methods.infomax import AUTO, InfoMaxEstimator
+from rpim.methods.infomax import AUTO, PlainInfoMaxEstimator
 
 
-class RIM(InfoMaxEstimator):
+class RIM(PlainInfoMaxEstimator):
     """CE + M + C with an L2 penalty on the prototypes: mutual information with both of its terms at full weight.
 
     On stored embeddings
@@ -21,20 +21,10 @@ class RIM(InfoMaxEstimator):
     attributes.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = InfoMaxEstimator._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
 
     settings = "default"
     search = AUTO
-    h = "none"
-    rank = None
-    pseudo_labels = False
-    mixed_labels = False
-    supervision = "mixed"
-    beta = 0.0
-    eta = 0.0
-    threshold = 0.5
-    sinkhorn_epsilon = 1.0
-    sinkhorn_iterations = 3
 
     def __init__(
         self,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from rpim.methods.infomax import AUTO, InfoMaxEstimator
+from rpim.methods.infomax import AUTO, PlainInfoMaxEstimator
 
 
-class TIM(InfoMaxEstimator):
+class TIM(PlainInfoMaxEstimator):
     """CE + M + alpha C with the marginal taken over the unlabelled rows alone (alpha is ``trade_off``).
 
     On stored embeddings
@@ -22,20 +22,10 @@ class TIM(InfoMaxEstimator):
     and attributes.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = InfoMaxEstimator._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
 
     settings = "default"
     search = AUTO
-    h = "none"
-    rank = None
-    pseudo_labels = False
-    mixed_labels = False
-    supervision = "mixed"
-    beta = 0.0
-    eta = 0.0
-    threshold = 0.5
-    sinkhorn_epsilon = 1.0
-    sinkhorn_iterations = 3
     marginal_rows = "unlabelled"
 
     def __init__(
