@@ -43,6 +43,7 @@ def pim(
     generator = torch.Generator().manual_seed(seed)
     run_restarts, run_steps = timed_restarts or restarts, timed_steps or steps
     lr = lr * steps / run_steps
+    torch.optim.Adam([torch.zeros(1)])  # loads torch's compiler, once: that time must not be scaled up
     begin = time.perf_counter()
     nobody = torch.full_like(y, -1)
     start = _kmeans(x, nobody, n_classes, run_restarts, generator)

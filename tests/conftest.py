@@ -56,3 +56,11 @@ def make_transform():
         return transform
 
     return make
+
+
+@pytest.fixture
+def threads():
+    """Sets how many cores torch may use, until the test ends."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

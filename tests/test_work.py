@@ -1,11 +1,14 @@
 """How much work a step does, counted rather than timed: a regression of speed shows here on any machine."""
 
+import subprocess
+import sys
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import rpim.optimise as optimise_module
-from rpim import RPIM
+from rpim import RPIM, centroids
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, gradient, optimise
@@ -62,7 +65,8 @@ def test_no_step_records_a_graph():
     assert all(not g.requires_grad and g.grad_fn is None for g in gradients.values())
 
 
-def test_no_step_allocates_more_than_a_block():
+def test_no_step_allocates_more_than_a_block(threads):
+    threads(1)  # what watches sees this thread alone
     engine, head = problem("semantic-bias", n=60_000)  # several blocks of 26,214 rows
     block = max(len(b.x) for b in engine.blocks())
     assert block < engine.n_rows / 2
@@ -94,7 +98,8 @@ def test_training_goes_on_while_rows_still_change_their_class():
     assert len(optimise(engine, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
 
 
-def test_low_memory_keeps_no_matrix_of_rows_by_classes():
+def test_low_memory_keeps_no_matrix_of_rows_by_classes(threads):
+    threads(1)
     x = torch.randn(50_000, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(100)
     prototypes = x[:100].clone()
@@ -128,3 +133,23 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     assert model.n_iter_ <= 21
     trials = 11  # values in the grids, the one in use counted once
     assert len(steps) - on_all <= 8 * (2 * 30) + 3 * trials * 40 + 5 * 3 * 40
+
+
+def test_a_fit_does_not_load_the_compiler_of_torch():
+    # It takes seconds, in a process that may live for ten.
+    code = (
+        "import sys, numpy as np; from rpim import RPIM;"
+        "X = np.random.default_rng(0).normal(size=(60, 4)); RPIM(6).fit(X, np.arange(60) % 5 - 1);"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_small_clusters_draw_their_seeds_from_some_rows(monkeypatch):
+    seen = []
+    real = centroids.plus_plus
+    monkeypatch.setattr(centroids, "plus_plus", lambda x, *a: seen.append(len(x)) or real(x, *a))
+    x = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    assert len(centroids.merged_clusters(x, torch.arange(3), 10, generator=generator)) == 10
+    assert seen == [20 * 20], "twenty rows for each of the two times ten small clusters"

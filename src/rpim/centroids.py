@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_SEED_ROWS = 20  # a cluster, from which the seeds of small clusters are drawn
 _BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances a block: it stays in the last-level cache
 
 
@@ -105,7 +106,7 @@ def merged_clusters(
     free, known = x[len(labels) :], _known_means(x, labels)
     centroids, sizes = known, torch.bincount(labels)
     if len(free):
-        small = kmeans(free, min(factor * n_clusters, len(free)), n_init=1, max_iter=max_iter, generator=generator)
+        small = _small_clusters(free, min(factor * n_clusters, len(free)), max_iter, generator)
         centroids = torch.cat([known, small.centroids])
         sizes = torch.cat([sizes, torch.bincount(small.labels, minlength=len(small.centroids))])
     used = sizes > 0
@@ -113,6 +114,14 @@ def merged_clusters(
         return plus_plus(free, (free * free).sum(dim=1), known, n_clusters, generator)
     merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), len(known), n_clusters)
     return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
+
+
+def _small_clusters(x: Tensor, n_clusters: int, max_iter: int, generator: torch.Generator) -> Clustering:
+    """k-means that draws its seeds from some of the rows: seeding costs as much as all that comes after it."""
+    some = x[torch.randperm(len(x), generator=generator)[: _SEED_ROWS * n_clusters].to(x.device)]
+    seeds = plus_plus(some, (some * some).sum(dim=1), x[:0], n_clusters, generator)
+    nobody = torch.empty(0, dtype=torch.long, device=x.device)
+    return _lloyd(x, (x * x).sum(dim=1), nobody, seeds, max_iter, tol=0.0)
 
 
 def _ward(

@@ -18,6 +18,8 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[
     The result does not depend on the number of cores: each item is worked on by a single one, and nothing is shared.
     """
     n_threads = torch.get_num_threads()
+    if n_threads == 1:
+        return [work(item) for item in items]
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:

@@ -24,7 +24,8 @@ def balanced_assignment(cosines: Tensor, epsilon: float, iterations: int = 3) ->
     """Soft labels in which every class has about equal mass over the rows; smaller epsilon, harder labels. (n, K)"""
     q = functional.softmax(cosines / epsilon, dim=1)  # exp(cosine / epsilon) up to a factor a row, and never too large
     everything = slice(0, len(q))
-    scaling = sinkhorn(lambda: [(everything, q)], q.sum(dim=0), len(q), len(q), iterations)
+    room = q.new_empty(q.shape)
+    scaling = sinkhorn(lambda work: work([(everything, q, room)]), q.sum(dim=0), len(q), len(q), iterations)
     return scaling.pseudo_labels(q, everything)
 
 
