@@ -1,4 +1,4 @@
-"""rpim benchmark: the protocol, lists of classes, cells that are kept, tables, and what interruptions leave."""
+"""rpim benchmark: the protocol, lists of classes, cells that are kept, and what interruptions leave."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ import rpim
 from rpim import FeatureSet, InputError
 from rpim.benchmark.cell import measure, peak_memory_mb
 from rpim.benchmark.cells import CellFile, planned_cells
-from rpim.benchmark.plan import Method, make_plan
-from rpim.benchmark.protocol import Case, make_case
+from rpim.benchmark.entries import Method
+from rpim.benchmark.plan import make_plan
+from rpim.benchmark.protocol import Case, divide
+from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
-from rpim.benchmark.tables import as_csv, markdown
+from rpim.benchmark.studies import Study
 from rpim.cli import app
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
@@ -39,6 +41,10 @@ TRUTH = np.repeat(np.arange(6), 20)
 def rows(seed: int) -> np.ndarray:
     noise = np.random.RandomState(seed).randn(120, 8)
     return (np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32)
+
+
+def make_case(features: FeatureSet, *arguments, **options) -> Case:
+    return case_of_parts(divide(features), *arguments, **options)
 
 
 def save(name: str, seed: int = 0, **arrays) -> str:
@@ -278,14 +284,15 @@ def counted(cell, threads):
     if cell.method.name == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if cell.method.name == "fails":
-        return {**cell.key, "error": "as it should"}
-    return {**cell.key, "all": cell.seed / 10, "threads": threads, "pid": os.getpid()}
+        return {**cell.facts, "error": "as it should"}
+    return {**cell.facts, "all": cell.seed / 10, "threads": threads, "pid": os.getpid()}
 
 
 def planned(names=("a", "b"), seeds="0,1"):
     """Cells of methods with these names on a small set in the current folder."""
     plan = make_plan([save("set.npz")], methods="kmeans", seeds=seeds)
-    return planned_cells(dataclasses.replace(plan, methods=tuple(Method(name, "kmeans") for name in names)))
+    methods = tuple(Method(name, "kmeans", {"n_init": ord(name[0])}) for name in names)
+    return planned_cells(dataclasses.replace(plan, studies=(Study("test", "Test", methods),)))
 
 
 def test_cells_are_kept_and_not_run_again(tmp_path, monkeypatch):
@@ -349,54 +356,6 @@ def test_a_cell_that_fails_or_dies_stops_no_other(tmp_path, monkeypatch):
     assert CellFile(tmp_path / "out").find(cells[0])["all"] == 1.0
 
 
-# Tables
-
-
-def record(method, data_set, seed, value=None, **more):
-    facts = {
-        "method": method, "estimator": method, "parameters": {}, "set": data_set, "seed": seed, "all": value,
-        "known": value, "unknown": None if value is None else value / 2, "unknown_in_known": value,
-        "known_in_unknown": value, "seconds": 1.25, "peak_mb": 300.0, "n_classes": 6, "n_classes_used": 6,
-        "versions": {"rpim": "0.1.0", "torch": "2"},
-    }  # fmt: skip
-    return {**facts, **more}
-
-
-def test_the_tables():
-    records = [
-        record("gcd", "birds", 0, 0.5), record("gcd", "birds", 1, 0.7),
-        record("pim", "birds", 0, 0.8), record("pim", "birds", 1, 0.8),
-        record("gcd", "cars", 0, 0.9), record("gcd", "cars", 1, 0.9),
-        record("pim", "cars", 0, 0.90004), record("pim", "cars", 1, 0.9),
-    ]  # fmt: skip
-    text = markdown(records)
-    assert "| gcd    | 60.0/60.0/30.0 ±10.0    | **90.0/90.0/45.0 ±0.0** | 75.0/75.0/37.5     |" in text
-    assert "| pim    | **80.0/80.0/40.0 ±0.0** | **90.0/90.0/45.0 ±0.0** | **85.0/85.0/42.5** |" in text
-    assert "| birds | gcd    | 60.0             | 60.0             | 6       | 1.2     | 300     |" in text
-    assert "mean over 2 seeds" in text
-    rows_of_csv = list(csv.DictReader(as_csv(records).splitlines()))
-    assert [row["all"] for row in rows_of_csv[:3]] == ["0.5", "0.7", "0.8"]
-
-
-def test_a_mean_over_fewer_seeds_says_so_and_wins_nothing():
-    failed = {"method": "pim", "estimator": "pim", "parameters": {}, "set": "birds", "seed": 1, "error": "no luck"}
-    text = markdown([record("gcd", "birds", 0, 0.5), record("gcd", "birds", 1, 0.5), record("pim", "birds", 0, 0.9),
-                     failed])  # fmt: skip
-    assert "| gcd    | **50.0/50.0/25.0 ±0.0**       |" in text
-    assert "| pim    | 90.0/90.0/45.0 (1 of 2 seeds) |" in text
-    assert "* Failed: pim on birds, seed 1: no luck" in text
-
-
-def test_sets_without_truth_have_no_accuracy():
-    text = markdown([record("gcd", "birds", 0), record("gcd", "cars", 0, 0.5)])
-    assert "| method | cars               |" in text
-    assert "average" not in text
-    assert "| birds | gcd    | —                | —                |" in text
-    assert "* birds has no truth for its unlabelled rows, so its accuracy is left out." in text
-    assert "All/Known/Unknown" not in markdown([record("gcd", "birds", 0)])
-    assert "all" not in next(csv.reader(as_csv([record("gcd", "birds", 0)]).splitlines()))
-
-
 # Whole commands
 
 
@@ -419,8 +378,8 @@ def pim_folder(name: str, mask_cls=TRUTH < 3) -> str:
 
 
 def without_times(text: str) -> str:
-    """The text of results.md without its last two columns, seconds and peak MB."""
-    return re.sub(r"(?m)^((?:\|[^|]*){5})\|[^|]*\|[^|]*\|$", r"\1", text)
+    """The text of results.md without the last two of its eight columns on costs, seconds and peak MB."""
+    return re.sub(r"(?m)^((?:\|[^|]*){6})\|[^|]*\|[^|]*\|$", r"\1", text)
 
 
 def stable(folder: str | Path) -> list[dict[str, str]]:
@@ -479,7 +438,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(command):
     whole = Path("whole/results.md").read_text()
     assert without_times(out) == without_times(whole)
     assert stable("killed") == stable("whole")
-    assert re.search(r"^\| PIM, 10 steps \| .*\d\d\.\d/\d\d\.\d/\d\d\.\d", whole, re.MULTILINE)
+    assert re.search(r"^\| PIM, 10 steps \| [*]*\d\d\.\d[*]*/[*]*\d\d\.\d[*]*/", whole, re.MULTILINE)
     for row in read_csv("whole"):
         assert float(row["all"]) > 0.5
         assert float(row["seconds"]) > 0
