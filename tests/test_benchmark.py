@@ -31,7 +31,6 @@ from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
 from rpim.benchmark.studies import Study
-from rpim.cli import app
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 FAST_PIM = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
@@ -50,20 +49,6 @@ def make_case(features: FeatureSet, *arguments, **options) -> Case:
 def save(name: str, seed: int = 0, **arrays) -> str:
     np.savez(name, features=rows(seed), **(arrays or {"labels": TRUTH}))
     return name
-
-
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            app(["benchmark", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 def read_csv(folder: str | Path) -> list[dict[str, str]]:
@@ -417,7 +402,7 @@ def in_group(number: int) -> list[str]:
     return alive
 
 
-def test_killed_in_the_middle_and_finished_by_the_second_call(command):
+def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark):
     """3 methods x 2 sets x 1 seed: SIGKILL after two cells, and the second call gives the table of one that ran on."""
     arguments = (save("birds.npz"), save("cars.npz", 1), "--config", three_methods(), "--jobs", 1)
     process = started(*arguments, "-o", "killed")
@@ -429,12 +414,12 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(command):
     before = Path("killed/cells.jsonl").read_bytes()
     assert 2 <= before.count(b"\n") < 6
     assert not Path("killed/results.md").exists()
-    code, out, err = command(*arguments, "-o", "killed")
+    code, out, err = benchmark(*arguments, "-o", "killed")
     assert (code, err) == (0, "")
     assert Path("killed/cells.jsonl").read_bytes().startswith(before)  # nothing was run again
     assert len(Path("killed/cells.jsonl").read_bytes().splitlines()) == 6 + (not before.endswith(b"\n"))
     assert out == Path("killed/results.md").read_text()
-    assert command(*arguments, "-o", "whole")[0] == 0
+    assert benchmark(*arguments, "-o", "whole")[0] == 0
     whole = Path("whole/results.md").read_text()
     assert without_times(out) == without_times(whole)
     assert stable("killed") == stable("whole")
@@ -448,7 +433,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(command):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_interruption_ends_every_process(command, sent):
+def test_an_interruption_ends_every_process(benchmark, sent):
     endless = {**FAST_PIM, "max_iter": 10**9, "schedule": "paper"}
     process = started(save("birds.npz"), "--config", config(kmeans={}, pim=endless), "--jobs", 1, "-o", "out")
     try:
@@ -474,12 +459,12 @@ def test_an_interruption_ends_every_process(command, sent):
         assert err == "rpim: interrupted with 1 of 2 cells done; the same command goes on from there.\n"
 
 
-def test_a_failing_cell_is_reported_and_the_rest_is_done(command):
+def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     x = rows(0)
     x[7] = 0.0
     np.savez("broken.npz", features=x, labels=TRUTH)
     arguments = (save("birds.npz"), "broken.npz", "-o", "out", "--methods", "kmeans,gcd", "--seeds", "0")
-    code, out, err = command(*arguments)
+    code, out, err = benchmark(*arguments)
     assert code == 1
     reason = "X has 1 row (7) of zeros only, which cannot be normalised: remove or embed again."
     assert err == (
@@ -488,18 +473,18 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(command):
     )
     assert f"* Failed: gcd on broken, seed 0: {reason}" in out
     assert [bool(row["all"]) for row in read_csv("out")] == [True, True, False, False]
-    assert command(*arguments)[0] == 1
+    assert benchmark(*arguments)[0] == 1
     assert len(Path("out/cells.jsonl").read_text().splitlines()) == 6  # those that failed were tried again
 
 
-def test_pims_folder_and_a_set_without_truth(command):
+def test_pims_folder_and_a_set_without_truth(benchmark):
     partly = np.where((TRUTH < 3) & (np.arange(120) % 2 == 0), TRUTH, -1)
     save("secret.npz", labels=partly)
     Path("config.json").write_text(json.dumps({
         "methods": ["kmeans"], "seeds": [0, 1],
         "sets": {"maps": pim_folder("maps"), "secret": {"path": "secret.npz", "n_classes": 6}},
     }))  # fmt: skip
-    code, out, err = command("--config", "config.json", "-o", "out")
+    code, out, err = benchmark("--config", "config.json", "-o", "out")
     assert (code, err) == (0, "")
     assert "secret has no truth for its unlabelled rows, so its accuracy is left out." in out
     table = read_csv("out")
@@ -510,10 +495,10 @@ def test_pims_folder_and_a_set_without_truth(command):
     assert {row["n_classes"] for row in table} == {"6"}
 
 
-def test_classes_from_gcds_list_and_their_number_estimated(command):
+def test_classes_from_gcds_list_and_their_number_estimated(benchmark):
     Path("list.pkl").write_bytes(pickle.dumps({"known_classes": [1, 2, 4, 5], "unknown_classes": {"Easy": [0, 3]}}))
     arguments = ("--splits", "list.pkl", "--methods", "kmeans", "--seeds", "3", "--n-classes", "estimate")
-    code, out, err = command(f"birds={save('b.npz')}", "-o", "out", *arguments)
+    code, out, err = benchmark(f"birds={save('b.npz')}", "-o", "out", *arguments)
     assert (code, err) == (0, "")
     (row,) = read_csv("out")
     assert (row["set"], row["labelled"], row["n_classes"]) == ("birds", "40", "")
@@ -582,12 +567,12 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark):
     make, message = BAD_INPUT[case]
     made = make()
     arguments = (made,) if isinstance(made, str) else made
     before = sorted(os.listdir())
-    code, out, err = command(*arguments, *(() if "-o" in arguments else ("-o", "out")))
+    code, out, err = benchmark(*arguments, *(() if "-o" in arguments else ("-o", "out")))
     assert (code, out) == (2, "")
     assert message in err
     assert err.startswith("rpim: ")
@@ -596,11 +581,11 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_that_may_not_be_written(command):
+def test_an_output_that_may_not_be_written(benchmark):
     save("b.npz")
     os.mkdir("locked", 0o500)
     for output in ("locked", "locked/out"):
-        code, _, err = command("b.npz", "-o", output)
+        code, _, err = benchmark("b.npz", "-o", output)
         assert (code, "you may not write in" in err) == (2, True)
 
 

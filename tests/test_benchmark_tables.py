@@ -144,7 +144,8 @@ def test_new_intent_discovery_beside_what_is_published():
     study = Study("nid", "New-intent discovery", (Method("rpim", "rpim"),), (0, 1), layout="nid")
     records = [cell(0.25, 0, 0.6, 0.7, 0.5), cell(0.25, 1, 0.8, 0.9, 0.7), cell(0.75, 0, 0.7, 0.8, 0.4),
                cell(0.75, 1, 0.7, 0.8, 0.4)]  # fmt: skip
-    everything, parts, _ = tables([study], records)
+    everything, parts, costs = tables([study], records)
+    assert [row[0] for row in costs.rows] == ["banking77_minilm, 25% known", "banking77_minilm, 75% known"]
     assert everything.header == ["method", "banking77_minilm, 25% known", "banking77_minilm, 75% known"]
     assert everything.rows[0] == ["rpim", "**70.0** ±10.0", "**70.0** ±0.0"]
     assert ["MTP-CLNN (MTP-CLNN paper)", "71.4", "79.7"] in everything.rows

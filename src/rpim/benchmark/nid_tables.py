@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rpim.benchmark.carried import carried, published_name
-from rpim.benchmark.results import NOTHING, TEST_ACCURACY, Results, Table, accuracy_column
+from rpim.benchmark.results import NOTHING, TEST_ACCURACY, Record, Results, Table, accuracy_column
 from rpim.benchmark.studies import Study
 
 SETS = {"banking": "BANKING77", "banking77": "BANKING77", "clinc": "CLINC150", "clinc150": "CLINC150"}
@@ -21,23 +21,26 @@ NOTE = (
 )
 
 
+def column_name(record: Record) -> str:
+    """What a record is about: its set, with the share of known classes where the protocol varies it."""
+    share = record.get("known_share")
+    return str(record["set"]) if share is None else f"{record['set']}, {share:.0%} known"
+
+
 def by_known_share(study: Study, results: Results) -> list[Table]:
     """All, then Known/Novel: a column for each set and share of known classes."""
-    everything = results.done + results.failed
+    share_of = {record["set"]: record["known_share"] for record in results.done + results.failed}
+    over = f", mean over {len(results.seeds)} seeds ± standard deviation" if len(results.seeds) > 1 else ""
     found = []
     for title, parts in (("All", (_ALL,)), ("Known/Novel", (_KNOWN, _NOVEL))):
-        columns: dict[str, dict[str, str]] = {}
-        for name in results.sets:
-            for share in sorted({record["known_share"] for record in everything}):
-                own = Results([r for r in everything if (r["set"], r["known_share"]) == (name, share)])
-                ours, others = accuracy_column(own, name, parts), _published(name, share, parts)
-                columns[f"{name}, {share:.0%} known"] = ours | others
+        columns = {
+            name: accuracy_column(results, name, parts) | _published(name, share_of[name], parts)
+            for name in results.sets
+        }
         names = dict.fromkeys([*results.methods, *(row for column in columns.values() for row in column)])
         rows = [[row, *(column.get(row, NOTHING) for column in columns.values())] for row in names]
-        over = f", mean over {len(results.seeds)} seeds ± standard deviation" if len(results.seeds) > 1 else ""
-        what = f"{title} (GCD accuracy v2 in % on the test rows, one matching over them){over}"
-        if len(parts) > 1 and over:
-            what += " of Known"
+        of_known = " of Known" if over and len(parts) > 1 else ""
+        what = f"{title} (GCD accuracy v2 in % on the test rows, one matching over them){over}{of_known}"
         note = " ".join(part for part in (study.note, f"{what}; the best of ours in bold.", NOTE) if part)
         found.append(Table(f"{study.title}: {title}", note, ["method", *columns], rows))
     return found

@@ -17,7 +17,7 @@ from typing import Any
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
 from rpim.benchmark.layouts import by_method, by_seed, chosen, costs
-from rpim.benchmark.nid_tables import by_known_share
+from rpim.benchmark.nid_tables import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record, Results, Table
 from rpim.benchmark.studies import Study
 from rpim.files import replacing
@@ -71,9 +71,9 @@ def tables(studies: Sequence[Study], records: Sequence[Record]) -> list[Table]:
 
 
 def _of_study(study: Study, records: Sequence[Record]) -> list[Record]:
-    """Its records, under the names that it gives to the methods."""
+    """Its records, under the names that the methods and the sets have in its tables."""
     return [
-        {**record, "method": method.name}
+        {**record, "method": method.name, "set": column_name(record)}
         for method in study.methods
         for record in records
         if _what(method) == (record["estimator"], record["parameters"])
@@ -134,8 +134,7 @@ def notes(results: Results) -> list[str]:
 
 def describe_failure(record: Record) -> str:
     """Which cell it was, and what went wrong, in one line."""
-    share = f" at {record['known_share']:g}" if "known_share" in record else ""
-    return f"{record['method']} on {record['set']}{share}, seed {record['seed']}: {record['error']}"
+    return f"{record['method']} on {column_name(record)}, seed {record['seed']}: {record['error']}"
 
 
 def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
