@@ -106,7 +106,8 @@ def _context() -> Any:
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rpim.benchmark.cell"])
+    # torch imports the second when an optimiser is first used: seconds that would be counted to the fit of each cell.
+    context.set_forkserver_preload(["rpim.benchmark.cell", "torch._dynamo"])
     with uninterrupted():  # Ctrl-C reaches every process of the terminal; those that ignore it leave it to this one
         forkserver.ensure_running()
     return context
