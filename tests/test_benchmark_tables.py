@@ -85,8 +85,7 @@ def test_rows_never_seen_have_a_table_of_their_own():
     assert test.header == ["method", "birds"]
     assert test.rows == [["gcd", "25.0/**50.0**/—"], ["pim", "**75.0**/**50.0**/—"]]
     assert notes(Results(records)) == [
-        "birds: methods saw its 100 rows called train alone; 40 called test were predicted afterwards, 5 others were "
-        "not used."
+        "birds: methods saw its 100 rows called train alone; 40 called test were predicted afterwards, 5 were not used."
     ]
     assert [row["test_all"] for row in csv.DictReader(as_csv(records).splitlines())] == ["0.25", "0.75", "", ""]
 

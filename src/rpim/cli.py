@@ -272,7 +272,10 @@ def benchmark(
         str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
     ] = None,
     splits: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The known classes, as .json or GCD's .pkl; drawn if left out.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
+        ),
     ] = None,
     known_share: Annotated[
         float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")

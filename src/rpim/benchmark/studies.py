@@ -1,7 +1,7 @@
 """The tables of the paper as studies: which methods, with which parameters, over which seeds.
 
-A row that is in the paper too bears the paper's name for it, by which `rpim.benchmark.paper` finds its figures. What a
-row does not set is what it is by default, so that equal rows of different studies are one and the same cell.
+A row that is in the paper too bears a name by which `rpim.benchmark.paper` finds its figures. What a row does not set
+is what it is by default, so that equal rows of different studies are one and the same cell.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ ETAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 SEEDS = (0, 1, 2, 3, 4, 5)
 
 SYSTEMS = {
-    "kmeans": "K-means", "rankstats": "RankStats+ (TPAMI-21)", "uno": "UNO+ (ICCV-21)", "orca": "ORCA - ViTB16",
-    "gcd": "GCD (CVPR-22)", "rim": "RIM (NeurIPS-10) (semi-sup.)", "tim": "TIM (NeurIPS-20)", "pim": "PIM (ICCV-23)",
-    "rpim": "RPIM",
+    "kmeans": "K-means", "rankstats": "RankStats+", "uno": "UNO+", "orca": "ORCA", "gcd": "GCD", "rim": "RIM",
+    "tim": "TIM", "pim": "PIM", "rpim": "RPIM",
 }  # fmt: skip
-"""The paper's systems in its order and by its names."""
+"""The paper's systems in its order."""
 
 TRANSFORMATIONS = {
     "linear": "Linear layer without bias", "linear-bias": "Linear layer with bias",

@@ -37,13 +37,17 @@ _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {
 
 def write_tables(folder: Path, studies: Sequence[Study], cells: Sequence[Cell], kept: CellFile) -> str:
     """Write both files, each whole or not at all, and give the text of results.md."""
-    # The name is that of this plan: the cell may have been run under another.
-    records = [{**record, **cell.facts} for cell in cells if (record := kept.find(cell)) is not None]
+    records = records_of(cells, kept)
     text = markdown(studies, records)
     for name, content in ((CSV_FILE, as_csv(records)), (MARKDOWN_FILE, text)):
         with replacing(folder / name) as file:
             file.write(content.encode())
     return text
+
+
+def records_of(cells: Sequence[Cell], kept: CellFile) -> list[Record]:
+    """What is kept of these cells, under the names that this plan has for them: they may have been run under others."""
+    return [{**record, **cell.facts} for cell in cells if (record := kept.find(cell)) is not None]
 
 
 def as_csv(records: Sequence[Record]) -> str:
@@ -65,15 +69,19 @@ def tables(studies: Sequence[Study], records: Sequence[Record]) -> list[Table]:
     """Those of each study, and then what was chosen and what it cost in all of them."""
     found = []
     for study in studies:
-        found += _LAYOUTS[study.layout](study, Results(_of_study(study, records)))
-    everything = Results([record for study in _each_once(studies) for record in _of_study(study, records)])
+        found += _LAYOUTS[study.layout](study, _results(of_study(study, records)))
+    everything = _results([record for study in _each_once(studies) for record in of_study(study, records)])
     return [*found, *chosen(everything), costs(everything)]
 
 
-def _of_study(study: Study, records: Sequence[Record]) -> list[Record]:
-    """Its records, under the names that the methods and the sets have in its tables."""
+def _results(records: Sequence[Record]) -> Results:
+    return Results([{**record, "set": column_name(record)} for record in records])
+
+
+def of_study(study: Study, records: Sequence[Record]) -> list[Record]:
+    """Its records, under the names that it gives to the methods."""
     return [
-        {**record, "method": method.name, "set": column_name(record)}
+        {**record, "method": method.name}
         for method in study.methods
         for record in records
         if _what(method) == (record["estimator"], record["parameters"])
@@ -116,12 +124,7 @@ def notes(results: Results) -> list[str]:
     """What has to be said about the tables: rows that were not used, what could not be measured, what failed."""
     missing = results.without_truth
     found = [f"{name} has no truth for its unlabelled rows, so its accuracy is left out." for name in missing]
-    parts = {record["set"]: record for record in results.done if record.get("test_rows") or record.get("unused_rows")}
-    for name, record in parts.items():
-        found.append(
-            f"{name}: methods saw its {record['rows']:,} rows called train alone; {record['test_rows']:,} called test "
-            f"were predicted afterwards, {record['unused_rows']:,} others were not used."
-        )
+    found += {record["set"]: _use_of_rows(record) for record in results.done if _is_divided(record)}.values()
     told = {record["set"] for record in results.done if record["n_classes"] is not None}
     estimated = [name for name in results.sets if any(r["set"] == name for r in results.done) and name not in told]
     if estimated:
@@ -130,6 +133,19 @@ def notes(results: Results) -> list[str]:
     if len(versions) > 1:
         found.append(f"These cells come from different versions of rpim: {', '.join(versions)}.")
     return found + [f"Failed: {describe_failure(record)}" for record in results.failed]
+
+
+def _is_divided(record: Record) -> bool:
+    return bool(record.get("test_rows") or record.get("unused_rows"))
+
+
+def _use_of_rows(record: Record) -> str:
+    others = [
+        f"{record[name]:,} {what}"
+        for name, what in (("test_rows", "called test were predicted afterwards"), ("unused_rows", "were not used"))
+        if record[name]
+    ]
+    return f"{record['set']}: methods saw its {record['rows']:,} rows called train alone; {', '.join(others)}."
 
 
 def describe_failure(record: Record) -> str:
