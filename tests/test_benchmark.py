@@ -31,6 +31,7 @@ from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
 from rpim.benchmark.studies import Study
+from rpim.benchmark.tables import records_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 FAST_PIM = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
@@ -326,6 +327,18 @@ def test_cells_of_other_data_or_parameters_are_others(tmp_path, monkeypatch):
     assert not kept.done(other)
     assert not kept.done(dataclasses.replace(cell, method=Method("a", "kmeans", {"n_init": 3})))
     assert not kept.done(dataclasses.replace(cell, n_classes=None))
+
+
+def test_a_cell_is_the_same_under_another_name(tmp_path, monkeypatch):
+    """So it is with the lines of earlier versions, whose names were part of what a cell is."""
+    monkeypatch.chdir(tmp_path)
+    (cell,) = planned(["a"], "0")
+    kept = CellFile(tmp_path / "out")
+    kept.add({**cell.key, "method": "as it was called then", "all": 0.5})
+    assert kept.done(cell)
+    assert kept.done(dataclasses.replace(cell, method=dataclasses.replace(cell.method, name="b")))
+    (record,) = records_of([cell], CellFile(tmp_path / "out"))
+    assert (record["method"], record["all"]) == ("a", 0.5)
 
 
 def test_a_cell_that_fails_or_dies_stops_no_other(tmp_path, monkeypatch):
