@@ -1,4 +1,4 @@
-"""What several test files share: separated blobs, and the transformations h written as plain formulas."""
+"""What several test files share: separated blobs, the transformations h as plain formulas, and rpim benchmark."""
 
 import os
 
@@ -64,3 +64,19 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def benchmark(capsys, monkeypatch, tmp_path):
+    """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
+    from rpim.cli import app
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            app(["benchmark", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run

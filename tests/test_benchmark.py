@@ -1,4 +1,4 @@
-"""rpim benchmark: the protocol, lists of classes, cells that are kept, tables, and what interruptions leave."""
+"""rpim benchmark: the protocol, lists of classes, cells that are kept, and what interruptions leave."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ import rpim
 from rpim import FeatureSet, InputError
 from rpim.benchmark.cell import measure, peak_memory_mb
 from rpim.benchmark.cells import CellFile, planned_cells
-from rpim.benchmark.plan import Method, make_plan
-from rpim.benchmark.protocol import Case, make_case
+from rpim.benchmark.entries import Method
+from rpim.benchmark.plan import make_plan
+from rpim.benchmark.protocol import Case, divide
+from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
-from rpim.benchmark.tables import as_csv, markdown
-from rpim.cli import app
+from rpim.benchmark.studies import Study
+from rpim.benchmark.tables import records_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 FAST_PIM = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
@@ -41,23 +43,13 @@ def rows(seed: int) -> np.ndarray:
     return (np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32)
 
 
+def make_case(features: FeatureSet, *arguments, **options) -> Case:
+    return case_of_parts(divide(features), *arguments, **options)
+
+
 def save(name: str, seed: int = 0, **arrays) -> str:
     np.savez(name, features=rows(seed), **(arrays or {"labels": TRUTH}))
     return name
-
-
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            app(["benchmark", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 def read_csv(folder: str | Path) -> list[dict[str, str]]:
@@ -278,14 +270,15 @@ def counted(cell, threads):
     if cell.method.name == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if cell.method.name == "fails":
-        return {**cell.key, "error": "as it should"}
-    return {**cell.key, "all": cell.seed / 10, "threads": threads, "pid": os.getpid()}
+        return {**cell.facts, "error": "as it should"}
+    return {**cell.facts, "all": cell.seed / 10, "threads": threads, "pid": os.getpid()}
 
 
 def planned(names=("a", "b"), seeds="0,1"):
     """Cells of methods with these names on a small set in the current folder."""
     plan = make_plan([save("set.npz")], methods="kmeans", seeds=seeds)
-    return planned_cells(dataclasses.replace(plan, methods=tuple(Method(name, "kmeans") for name in names)))
+    methods = tuple(Method(name, "kmeans", {"n_init": ord(name[0])}) for name in names)
+    return planned_cells(dataclasses.replace(plan, studies=(Study("test", "Test", methods),)))
 
 
 def test_cells_are_kept_and_not_run_again(tmp_path, monkeypatch):
@@ -336,6 +329,18 @@ def test_cells_of_other_data_or_parameters_are_others(tmp_path, monkeypatch):
     assert not kept.done(dataclasses.replace(cell, n_classes=None))
 
 
+def test_a_cell_is_the_same_under_another_name(tmp_path, monkeypatch):
+    """So it is with the lines of earlier versions, whose names were part of what a cell is."""
+    monkeypatch.chdir(tmp_path)
+    (cell,) = planned(["a"], "0")
+    kept = CellFile(tmp_path / "out")
+    kept.add({**cell.key, "method": "as it was called then", "all": 0.5})
+    assert kept.done(cell)
+    assert kept.done(dataclasses.replace(cell, method=dataclasses.replace(cell.method, name="b")))
+    (record,) = records_of([cell], CellFile(tmp_path / "out"))
+    assert (record["method"], record["all"]) == ("a", 0.5)
+
+
 def test_a_cell_that_fails_or_dies_stops_no_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cells = planned(["fails", "a", "dies", "b"], "0")
@@ -347,54 +352,6 @@ def test_a_cell_that_fails_or_dies_stops_no_other(tmp_path, monkeypatch):
     kept.add({**cells[0].key, "all": 1.0})  # the next time it went well, and an error of an older call changes nothing
     kept.add({**cells[0].key, "error": "again"})
     assert CellFile(tmp_path / "out").find(cells[0])["all"] == 1.0
-
-
-# Tables
-
-
-def record(method, data_set, seed, value=None, **more):
-    facts = {
-        "method": method, "estimator": method, "parameters": {}, "set": data_set, "seed": seed, "all": value,
-        "known": value, "unknown": None if value is None else value / 2, "unknown_in_known": value,
-        "known_in_unknown": value, "seconds": 1.25, "peak_mb": 300.0, "n_classes": 6, "n_classes_used": 6,
-        "versions": {"rpim": "0.1.0", "torch": "2"},
-    }  # fmt: skip
-    return {**facts, **more}
-
-
-def test_the_tables():
-    records = [
-        record("gcd", "birds", 0, 0.5), record("gcd", "birds", 1, 0.7),
-        record("pim", "birds", 0, 0.8), record("pim", "birds", 1, 0.8),
-        record("gcd", "cars", 0, 0.9), record("gcd", "cars", 1, 0.9),
-        record("pim", "cars", 0, 0.90004), record("pim", "cars", 1, 0.9),
-    ]  # fmt: skip
-    text = markdown(records)
-    assert "| gcd    | 60.0/60.0/30.0 ±10.0    | **90.0/90.0/45.0 ±0.0** | 75.0/75.0/37.5     |" in text
-    assert "| pim    | **80.0/80.0/40.0 ±0.0** | **90.0/90.0/45.0 ±0.0** | **85.0/85.0/42.5** |" in text
-    assert "| birds | gcd    | 60.0             | 60.0             | 6       | 1.2     | 300     |" in text
-    assert "mean over 2 seeds" in text
-    rows_of_csv = list(csv.DictReader(as_csv(records).splitlines()))
-    assert [row["all"] for row in rows_of_csv[:3]] == ["0.5", "0.7", "0.8"]
-
-
-def test_a_mean_over_fewer_seeds_says_so_and_wins_nothing():
-    failed = {"method": "pim", "estimator": "pim", "parameters": {}, "set": "birds", "seed": 1, "error": "no luck"}
-    text = markdown([record("gcd", "birds", 0, 0.5), record("gcd", "birds", 1, 0.5), record("pim", "birds", 0, 0.9),
-                     failed])  # fmt: skip
-    assert "| gcd    | **50.0/50.0/25.0 ±0.0**       |" in text
-    assert "| pim    | 90.0/90.0/45.0 (1 of 2 seeds) |" in text
-    assert "* Failed: pim on birds, seed 1: no luck" in text
-
-
-def test_sets_without_truth_have_no_accuracy():
-    text = markdown([record("gcd", "birds", 0), record("gcd", "cars", 0, 0.5)])
-    assert "| method | cars               |" in text
-    assert "average" not in text
-    assert "| birds | gcd    | —                | —                |" in text
-    assert "* birds has no truth for its unlabelled rows, so its accuracy is left out." in text
-    assert "All/Known/Unknown" not in markdown([record("gcd", "birds", 0)])
-    assert "all" not in next(csv.reader(as_csv([record("gcd", "birds", 0)]).splitlines()))
 
 
 # Whole commands
@@ -419,8 +376,8 @@ def pim_folder(name: str, mask_cls=TRUTH < 3) -> str:
 
 
 def without_times(text: str) -> str:
-    """The text of results.md without its last two columns, seconds and peak MB."""
-    return re.sub(r"(?m)^((?:\|[^|]*){5})\|[^|]*\|[^|]*\|$", r"\1", text)
+    """The text of results.md without the last two of its eight columns on costs, seconds and peak MB."""
+    return re.sub(r"(?m)^((?:\|[^|]*){6})\|[^|]*\|[^|]*\|$", r"\1", text)
 
 
 def stable(folder: str | Path) -> list[dict[str, str]]:
@@ -458,7 +415,7 @@ def in_group(number: int) -> list[str]:
     return alive
 
 
-def test_killed_in_the_middle_and_finished_by_the_second_call(command):
+def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark):
     """3 methods x 2 sets x 1 seed: SIGKILL after two cells, and the second call gives the table of one that ran on."""
     arguments = (save("birds.npz"), save("cars.npz", 1), "--config", three_methods(), "--jobs", 1)
     process = started(*arguments, "-o", "killed")
@@ -470,16 +427,16 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(command):
     before = Path("killed/cells.jsonl").read_bytes()
     assert 2 <= before.count(b"\n") < 6
     assert not Path("killed/results.md").exists()
-    code, out, err = command(*arguments, "-o", "killed")
+    code, out, err = benchmark(*arguments, "-o", "killed")
     assert (code, err) == (0, "")
     assert Path("killed/cells.jsonl").read_bytes().startswith(before)  # nothing was run again
     assert len(Path("killed/cells.jsonl").read_bytes().splitlines()) == 6 + (not before.endswith(b"\n"))
     assert out == Path("killed/results.md").read_text()
-    assert command(*arguments, "-o", "whole")[0] == 0
+    assert benchmark(*arguments, "-o", "whole")[0] == 0
     whole = Path("whole/results.md").read_text()
     assert without_times(out) == without_times(whole)
     assert stable("killed") == stable("whole")
-    assert re.search(r"^\| PIM, 10 steps \| .*\d\d\.\d/\d\d\.\d/\d\d\.\d", whole, re.MULTILINE)
+    assert re.search(r"^\| PIM, 10 steps \| [*]*\d\d\.\d[*]*/[*]*\d\d\.\d[*]*/", whole, re.MULTILINE)
     for row in read_csv("whole"):
         assert float(row["all"]) > 0.5
         assert float(row["seconds"]) > 0
@@ -489,7 +446,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(command):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_interruption_ends_every_process(command, sent):
+def test_an_interruption_ends_every_process(benchmark, sent):
     endless = {**FAST_PIM, "max_iter": 10**9, "schedule": "paper"}
     process = started(save("birds.npz"), "--config", config(kmeans={}, pim=endless), "--jobs", 1, "-o", "out")
     try:
@@ -515,12 +472,12 @@ def test_an_interruption_ends_every_process(command, sent):
         assert err == "rpim: interrupted with 1 of 2 cells done; the same command goes on from there.\n"
 
 
-def test_a_failing_cell_is_reported_and_the_rest_is_done(command):
+def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     x = rows(0)
     x[7] = 0.0
     np.savez("broken.npz", features=x, labels=TRUTH)
     arguments = (save("birds.npz"), "broken.npz", "-o", "out", "--methods", "kmeans,gcd", "--seeds", "0")
-    code, out, err = command(*arguments)
+    code, out, err = benchmark(*arguments)
     assert code == 1
     reason = "X has 1 row (7) of zeros only, which cannot be normalised: remove or embed again."
     assert err == (
@@ -529,18 +486,18 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(command):
     )
     assert f"* Failed: gcd on broken, seed 0: {reason}" in out
     assert [bool(row["all"]) for row in read_csv("out")] == [True, True, False, False]
-    assert command(*arguments)[0] == 1
+    assert benchmark(*arguments)[0] == 1
     assert len(Path("out/cells.jsonl").read_text().splitlines()) == 6  # those that failed were tried again
 
 
-def test_pims_folder_and_a_set_without_truth(command):
+def test_pims_folder_and_a_set_without_truth(benchmark):
     partly = np.where((TRUTH < 3) & (np.arange(120) % 2 == 0), TRUTH, -1)
     save("secret.npz", labels=partly)
     Path("config.json").write_text(json.dumps({
         "methods": ["kmeans"], "seeds": [0, 1],
         "sets": {"maps": pim_folder("maps"), "secret": {"path": "secret.npz", "n_classes": 6}},
     }))  # fmt: skip
-    code, out, err = command("--config", "config.json", "-o", "out")
+    code, out, err = benchmark("--config", "config.json", "-o", "out")
     assert (code, err) == (0, "")
     assert "secret has no truth for its unlabelled rows, so its accuracy is left out." in out
     table = read_csv("out")
@@ -551,10 +508,10 @@ def test_pims_folder_and_a_set_without_truth(command):
     assert {row["n_classes"] for row in table} == {"6"}
 
 
-def test_classes_from_gcds_list_and_their_number_estimated(command):
+def test_classes_from_gcds_list_and_their_number_estimated(benchmark):
     Path("list.pkl").write_bytes(pickle.dumps({"known_classes": [1, 2, 4, 5], "unknown_classes": {"Easy": [0, 3]}}))
     arguments = ("--splits", "list.pkl", "--methods", "kmeans", "--seeds", "3", "--n-classes", "estimate")
-    code, out, err = command(f"birds={save('b.npz')}", "-o", "out", *arguments)
+    code, out, err = benchmark(f"birds={save('b.npz')}", "-o", "out", *arguments)
     assert (code, err) == (0, "")
     (row,) = read_csv("out")
     assert (row["set"], row["labelled"], row["n_classes"]) == ("birds", "40", "")
@@ -623,12 +580,12 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark):
     make, message = BAD_INPUT[case]
     made = make()
     arguments = (made,) if isinstance(made, str) else made
     before = sorted(os.listdir())
-    code, out, err = command(*arguments, *(() if "-o" in arguments else ("-o", "out")))
+    code, out, err = benchmark(*arguments, *(() if "-o" in arguments else ("-o", "out")))
     assert (code, out) == (2, "")
     assert message in err
     assert err.startswith("rpim: ")
@@ -637,11 +594,11 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_that_may_not_be_written(command):
+def test_an_output_that_may_not_be_written(benchmark):
     save("b.npz")
     os.mkdir("locked", 0o500)
     for output in ("locked", "locked/out"):
-        code, _, err = command("b.npz", "-o", output)
+        code, _, err = benchmark("b.npz", "-o", output)
         assert (code, "you may not write in" in err) == (2, True)
 
 

@@ -28,7 +28,7 @@ def equal(a, b):
     """Same fields, same types."""
     np.testing.assert_array_equal(a.X, b.X)
     assert a.X.dtype == b.X.dtype
-    for name in ("ids", "labels", "truth"):
+    for name in ("ids", "labels", "truth", "split"):
         ours, theirs = getattr(a, name), getattr(b, name)
         assert (ours is None) == (theirs is None), name
         if ours is not None:
@@ -118,6 +118,8 @@ def with_value(value, *rows):
         ({"X": X, "texts": "abcd"}, "texts is one text"),
         ({"X": X, "texts": ["a", "b", 0, "d"]}, "texts has 0 in row 2"),
         ({"X": X, "paths": ["a"] * 5}, "paths has 5 values but X has 4 rows"),
+        ({"X": X, "split": "train"}, r"split has shape \(\): give a flat list of 4 values"),
+        ({"X": X, "split": ["train", 1, "test", None]}, "split mixes or holds values of type int, str"),
         ({"X": X, "views": [X[:2]]}, r"view_2 has shape \(2, 3\) but X has \(4, 3\)"),
         ({"X": X, "views": [X, X[:, :2]]}, r"view_3 has shape \(4, 2\)"),
         ({"X": X, "views": [with_value(np.nan, 0)]}, "view_2 has NaN"),
@@ -210,8 +212,9 @@ def test_fingerprint_changes_with(other):
 @pytest.mark.parametrize("index", [[3, 1], np.array([False, True, False, True]), slice(1, 4, 2)])
 def test_subset(index):
     features = FeatureSet.from_arrays(
-        X, labels=["a", "b", "", "d"], ids=[10, 11, 12, 13], truth=list("abcd"), views=[X + 1], texts=list("wxyz")
-    )
+        X, labels=["a", "b", "", "d"], ids=[10, 11, 12, 13], truth=list("abcd"), views=[X + 1], texts=list("wxyz"),
+        split=["train", "train", "test", "dev"],
+    )  # fmt: skip
     chosen = [3, 1] if isinstance(index, list) else [1, 3]
     part = features.subset(index)
     np.testing.assert_array_equal(part.X, X[chosen])
@@ -219,6 +222,7 @@ def test_subset(index):
     assert part.ids.tolist() == [10 + i for i in chosen]
     assert part.labels.tolist() == ["abcd"[i] if i != 2 else "" for i in chosen]
     assert part.texts == ["wxyz"[i] for i in chosen]
+    assert part.split.tolist() == [("train", "train", "test", "dev")[i] for i in chosen]
     assert part.paths is None
 
 
@@ -246,6 +250,7 @@ KINDS = {
         "views": [X + 1, X + 2],
         "texts": ["one", "", "a\nb", "ü" * 50],
         "paths": [Path("a/b.png"), "c.png", "d.png", None],
+        "split": ["train", "test", "", "train"],
         "metadata": {"encoder": "dino", "sizes": [1, 2]},
         "ids": [7, 6, 5, 4],
     },
@@ -375,11 +380,48 @@ def test_npz_names(tmp_path, key):
 
 
 def test_npz_of_a_benchmark(tmp_path):
-    more = {"label_names": ["a", "b"], "split": ["train"] * 4, "texts": list("wxyz")}
+    more = {"label_names": ["a", "b"], "split": ["train", "test"] * 2, "nid_split": ["dev"] * 4, "texts": list("wxyz")}
     np.savez(tmp_path / "f.npz", features=X, labels=[0, 1, 1, -1], **more)
     features = FeatureSet.read(tmp_path / "f.npz")
     assert features.labels.tolist() == [0, 1, 1, -1]
     assert features.texts == list("wxyz")
+    assert features.split.tolist() == ["train", "test", "train", "test"]
+    assert FeatureSet.read(tmp_path / "f.npz", split_column="nid_split").split.tolist() == ["dev"] * 4
+    with pytest.raises(InputError, match="has no column 'fold'"):
+        FeatureSet.read(tmp_path / "f.npz", split_column="fold")
+
+
+@pytest.mark.parametrize("given_split", [[0, 1, 1, 0], [b"0", b"1", b"1", b"0"]])
+def test_parts_are_text_whatever_their_type_was(tmp_path, given_split):
+    np.savez(tmp_path / "f.npz", features=X, split=given_split)
+    assert FeatureSet.read(tmp_path / "f.npz").split.tolist() == ["0", "1", "1", "0"]
+
+
+def test_parts_in_a_csv_or_a_parquet_file(tmp_path):
+    (tmp_path / "f.csv").write_text("a,split,fold\n1,train,x\n2,test,y\n")
+    with pytest.raises(InputError, match="numbers in every column but label"):
+        FeatureSet.read(tmp_path / "f.csv")  # for fold is none
+    features = FeatureSet.read(tmp_path / "f.csv", split_column="fold")
+    assert features.X.tolist() == [[1.0], [2.0]]
+    assert features.split.tolist() == ["x", "y"]
+    columns = {"a": X.tolist(), "split": list("pqrs"), "fold": ["x", None, "y", ""]}
+    pq.write_table(pa.table(columns), tmp_path / "f.parquet")
+    assert FeatureSet.read(tmp_path / "f.parquet").split.tolist() == list("pqrs")
+    assert FeatureSet.read(tmp_path / "f.parquet", split_column="fold").split.tolist() == ["x", "", "y", ""]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv", ".npy"])
+def test_the_names_of_the_columns(tmp_path, suffix):
+    path = tmp_path / f"f{suffix}"
+    if suffix == ".csv":
+        path.write_text("a,b,split\n1,2,train\n")
+    elif suffix == ".npy":
+        np.save(path, X)
+    else:
+        FeatureSet.from_arrays(X, split=["train"] * 4).write(path)
+    expected = {".csv": ["a", "b", "split"], ".npy": [], ".npz": ["features", "ids", "split", "metadata_json"],
+                ".parquet": ["features", "id", "split"]}  # fmt: skip
+    assert feature_files.column_names(path) == expected[suffix]
 
 
 def test_npz_keys_can_be_chosen(tmp_path):
@@ -705,6 +747,7 @@ def test_a_pickled_label_file_is_never_loaded(tmp_path):
         ("none.npz", {}, "none.npz is not there"),
         ("f.xyz", {}, "'.xyz', which cannot be read as features: give .npz, .npy, .parquet, .csv or PIM's folder"),
         ("f.npy", {"label_column": "a"}, "label_column is for files with columns"),
+        ("f.npy", {"split_column": "a"}, "split_column is for files with columns"),
         ("f.npy", {"feature_column": "a"}, "feature_column is for .npz and .parquet"),
         ("none.npy", {}, "none.npy is not there"),
     ],

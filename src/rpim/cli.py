@@ -261,9 +261,21 @@ def benchmark(
     methods: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
+    ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
+    ] = None,
     splits: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The known classes, as .json or GCD's .pkl; drawn if left out.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
+        ),
     ] = None,
     known_share: Annotated[
         float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
@@ -284,22 +296,22 @@ def benchmark(
 
     check_output(output)
     plan = make_plan(
-        features or (), config, methods=methods, seeds=seeds, splits=splits, known_share=known_share,
-        n_classes=n_classes, jobs=jobs,
+        features or (), config, methods=methods, seeds=seeds, paper=paper, protocol=protocol, splits=splits,
+        known_share=known_share, n_classes=n_classes, jobs=jobs,
     )  # fmt: skip
     cells = planned_cells(plan)
     kept = CellFile(output)
     try:
         run_cells(cells, kept, plan.jobs, verbose=True)
-        tables = write_tables(output, cells, kept)
+        tables = write_tables(output, plan.studies, cells, kept)
     except KeyboardInterrupt:
         done = f"{kept.n_done(cells)} of {len(cells)} cells done"
         typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     typer.echo(tables, nl=False)
-    failed = [record for cell in cells if (record := kept.find(cell)) is not None and "error" in record]
-    for record in failed:
-        typer.echo(f"rpim: {describe_failure(record)}", err=True)
+    failed = [cell for cell in cells if not kept.done(cell)]
+    for cell in failed:
+        typer.echo(f"rpim: {describe_failure({**(kept.find(cell) or {}), **cell.facts})}", err=True)
     if failed:
         typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
         raise typer.Exit(FAILURE)

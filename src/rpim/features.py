@@ -46,6 +46,8 @@ class FeatureSet:
         Further views of the same rows, e.g. of a second augmentation.
     texts, paths : list of N strings, or None
         What a person can look at for each row.
+    split : array of N strings, or None
+        The part that each row belongs to, such as "train" or "test". Benchmarks go by it; ``rpim discover`` takes all.
     metadata : dict
         JSON-able facts, such as the encoder's name.
 
@@ -65,6 +67,7 @@ class FeatureSet:
     views: tuple[FloatArray, ...] = ()
     texts: list[str] | None = None
     paths: list[str] | None = None
+    split: NDArray[np.str_] | None = None
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -78,6 +81,7 @@ class FeatureSet:
         views: Iterable[ArrayLike] = (),
         texts: Iterable[str | None] | None = None,
         paths: Iterable[StrPath | None] | None = None,
+        split: ArrayLike | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> FeatureSet:
         """Check the arrays and keep them; X is not copied unless its type has to change.
@@ -112,6 +116,7 @@ class FeatureSet:
             views=checked_views,
             texts=None if texts is None else text_list(texts, "texts", n),
             paths=None if paths is None else text_list(paths, "paths", n),
+            split=None if split is None else label_array(split, "split", n).astype(str),
             metadata=facts,
         )
 
@@ -123,6 +128,7 @@ class FeatureSet:
         *,
         label_column: str | None = None,
         feature_column: str | None = None,
+        split_column: str | None = None,
     ) -> FeatureSet:
         """Read an .npz, .npy, .parquet or .csv file, or PIM's folder of feature maps.
 
@@ -136,9 +142,11 @@ class FeatureSet:
             The column (or .npz key) with the labels, where it is not called label, labels or y.
         feature_column : str, optional
             The .parquet column (or .npz key) with the features, where several could be meant.
+        split_column : str, optional
+            The column (or .npz key) with the part that each row belongs to, where it is not called split.
         """
         path = Path(path)
-        columns = read_features(path, None if labels is not None else label_column, feature_column)
+        columns = read_features(path, None if labels is not None else label_column, feature_column, split_column)
         if labels is not None:
             columns["labels"] = None
         try:
@@ -226,7 +234,7 @@ class FeatureSet:
     def fingerprint(self) -> str:
         """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
 
-        Views, texts, paths, truth and metadata are left out.
+        Views, texts, paths, split, truth and metadata are left out.
 
         Examples
         --------
@@ -278,6 +286,7 @@ class FeatureSet:
             views=tuple(view[chosen] for view in self.views),
             texts=take_text(self.texts),
             paths=take_text(self.paths),
+            split=take(self.split),
         )
 
 

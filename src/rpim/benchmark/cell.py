@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from rpim._version import __version__
-from rpim.benchmark.cells import Cell, Record
-from rpim.benchmark.protocol import Case
+from rpim.benchmark.cells import Cell
+from rpim.benchmark.protocol import Case, Unseen
+from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
 from rpim.errors import InputError
 from rpim.labels import IntArray
 from rpim.messages import first_line
@@ -33,10 +34,10 @@ def run_cell(cell: Cell, threads: int) -> Record:
     # Never more threads than the user allows by OMP_NUM_THREADS.
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
     try:
-        return {**cell.key, **_measured(cell)}
+        return {**cell.facts, **_measured(cell)}
     except Exception as error:
         what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
-        return {**cell.key, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
+        return {**cell.facts, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
 
 
 def _measured(cell: Cell) -> Record:
@@ -46,10 +47,13 @@ def _measured(cell: Cell) -> Record:
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:
         seconds = _fit(model, case)
+        peak = peak_memory_mb()
     return {
         **measure(case, model.labels_, model.known_classes_),
+        **_tested(model, case.test, case.known),
+        "unused_rows": case.unused,
         "seconds": round(seconds, 3),
-        "peak_mb": peak_memory_mb(),
+        "peak_mb": peak,
         "n_classes_used": int(model.n_classes_),
         "n_iter": plain(getattr(model, "n_iter_", None)),
         **{name: plain(getattr(model, f"{name}_", None)) for name in _CHOSEN},
@@ -81,7 +85,7 @@ def measure(case: Case, predicted: IntArray, named: Any) -> Record:
     """
     rows = case.evaluated
     counts = {"rows": len(case.y), "labelled": int((~case.hidden).sum()), "evaluated": int(rows.sum())}
-    names = ("all", "known", "unknown", "unknown_in_known", "known_in_unknown")
+    names = ACCURACY + CONFUSION
     if not rows.any():
         return {**counts, **dict.fromkeys(names)}
     truth, found = case.truth[rows], predicted[rows]
@@ -89,6 +93,15 @@ def measure(case: Case, predicted: IntArray, named: Any) -> Record:
     is_known, in_known = np.isin(truth, case.known), np.isin(found, named)
     shares = (*accuracy.as_dict().values(), _share(in_known[~is_known]), _share(~in_known[is_known]))
     return {**counts, **dict(zip(names, map(plain, shares), strict=True))}
+
+
+def _tested(model: DiscoveryEstimator, test: Unseen | None, known: IntArray) -> Record:
+    """Accuracy of prediction on rows that the method has never seen; None where there are none."""
+    if test is None:
+        return {"test_rows": 0, **dict.fromkeys(TEST_ACCURACY)}
+    predicted = model.predict(test.features.rows(normalise=model.normalise))
+    accuracy = gcd_accuracy(test.truth, predicted, known).as_dict().values()
+    return {"test_rows": len(test.truth), **dict(zip(TEST_ACCURACY, map(plain, accuracy), strict=True))}
 
 
 def _share(where: Any) -> float | None:

@@ -7,18 +7,20 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rpim.benchmark.plan import Method, Plan, Set
-from rpim.benchmark.protocol import Case, features_fingerprint, has_labels_of_its_own, make_case
-from rpim.benchmark.splits import Split, read_splits
+from rpim.benchmark import nid
+from rpim.benchmark.entries import Method, Set
+from rpim.benchmark.plan import NID, Plan
+from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own
+from rpim.benchmark.results import Record
+from rpim.benchmark.splits import read_splits
 from rpim.errors import InputError
 from rpim.files import writing
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
 
-Record = dict[str, Any]
+Draw = GcdDraw | nid.NidDraw
 
 
 @dataclass(frozen=True)
@@ -28,66 +30,84 @@ class Cell:
     method: Method
     data: Set
     seed: int
-    split: Split | None
-    known_share: float
+    draw: Draw
     n_classes: int | None
     """What the method is told; None has it estimate the number."""
     fingerprint: str
     """Of the rows, their labels and their truth."""
 
-    def __str__(self) -> str:
-        return f"{self.method.name} on {self.data.name}, seed {self.seed}"
-
     def case(self) -> Case:
         """The problem, read from the disk."""
-        return make_case(self.data.read(), self.seed, self.split, self.known_share)
+        return self.draw.case(divide(self.data.read()), self.seed)
 
     @property
     def key(self) -> Record:
-        """All that decides the result: a cell of the same key need not be run again."""
+        """All that decides the result: a cell of the same key need not be run again, whatever it was called."""
         return {
-            "format": FORMAT, "method": self.method.name, "estimator": self.method.method,
-            "parameters": self.method.parameters, "set": self.data.name, "seed": self.seed,
-            "n_classes": self.n_classes, "data": self.fingerprint,
+            "format": FORMAT, "estimator": self.method.method, "parameters": self.method.parameters,
+            "set": self.data.name, "seed": self.seed, "n_classes": self.n_classes, "data": self.fingerprint,
         }  # fmt: skip
 
+    @property
+    def facts(self) -> Record:
+        """What is known of it before it is run: the beginning of its record."""
+        return {**self.key, "method": self.method.name, **self.draw.facts}
 
-_KEY = ("format", "method", "estimator", "parameters", "set", "seed", "n_classes", "data")
+
+_KEY = ("format", "estimator", "parameters", "set", "seed", "n_classes", "data")
 
 
 def planned_cells(plan: Plan) -> list[Cell]:
-    """The cells of a plan, seed by seed, so that an unfinished benchmark has whole columns; reads every set once."""
-    problems: dict[tuple[str, int], tuple[Split | None, int | None, str]] = {}
+    """The cells of a plan, seed by seed, so that an unfinished benchmark has whole columns; reads every set once.
+
+    What several studies ask for is one cell, under the name that the first of them gives it.
+    """
+    problems: dict[tuple[str, int], list[tuple[Draw, int | None, str]]] = {}
     for data in plan.sets:
         try:
             problems |= {(data.name, seed): problem for seed, problem in _problems(plan, data).items()}
         except InputError as error:
             raise InputError(f"The set {data.name!r}: {error}") from error
-    return [
-        Cell(method, data, seed, split, plan.known_share, n_classes, fingerprint)
+    cells = (
+        Cell(method, data, seed, draw, n_classes, fingerprint)
         for seed in plan.seeds
         for data in plan.sets
-        for split, n_classes, fingerprint in [problems[data.name, seed]]
-        for method in plan.methods
-    ]
+        for draw, n_classes, fingerprint in problems[data.name, seed]
+        for study in plan.studies
+        if study.seeds is None or seed in study.seeds
+        for method in study.methods
+    )
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(_canonical(cell.key), cell)
+    return list(found.values())
 
 
-def _problems(plan: Plan, data: Set) -> dict[int, tuple[Split | None, int | None, str]]:
-    """For each seed the split, the number of classes that a method is told, and the fingerprint of the problem."""
-    features = data.read()
+def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, str]]]:
+    """For each seed the draws, the number of classes that a method is told, and the fingerprint of the problem."""
+    parts = divide(data.read())
+    of_features = parts.fingerprint()
+    found: dict[int, list[tuple[Draw, int | None, str]]] = {}
+    for seed, draws in _draws(plan, data, parts).items():
+        found[seed] = []
+        for draw in draws:
+            case = draw.case(parts, seed)
+            n_classes = None if plan.estimate else data.n_classes or case.n_classes
+            found[seed].append((draw, n_classes, case.fingerprint(of_features)))
+    return found
+
+
+def _draws(plan: Plan, data: Set, parts: Parts) -> dict[int, list[Draw]]:
+    if plan.protocol == NID:
+        lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
+        return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}
     split = None
     if data.splits is not None:
         splits = read_splits(data.splits)
         # A set with labels of its own needs no list; one for any set, or of its name, must agree with them.
-        if not has_labels_of_its_own(features) or splits.one or data.name in splits.by_name:
+        if not has_labels_of_its_own(parts.train) or splits.one or data.name in splits.by_name:
             split = splits.of(data.name)
-    of_features = features_fingerprint(features)
-    found = {}
-    for seed in plan.seeds:
-        case = make_case(features, seed, split, plan.known_share)
-        n_classes = None if plan.estimate else data.n_classes or case.n_classes
-        found[seed] = (split, n_classes, case.fingerprint(of_features))
-    return found
+    return {seed: [GcdDraw(split, plan.known_share)] for seed in plan.seeds}
 
 
 def check_output(folder: Path) -> None:

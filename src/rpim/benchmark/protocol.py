@@ -4,6 +4,9 @@ Where the rows all have a class, the seed hides some of it: the known classes ar
 ``RandomState(seed).permutation`` of the sorted classes; of each known class in ascending order ``RandomState(seed)``
 (one generator for all classes) permutes the rows in file order, and the first ``round(n / 2)`` keep their label. A
 feature set that comes with labels for some of its rows is used as it is, whatever the seed.
+
+Where a set says of each row which part it belongs to (its ``split``), all this is about the rows called "train" alone;
+rows called "test" are predicted afterwards, and others are not used.
 """
 
 from __future__ import annotations
@@ -24,6 +27,15 @@ from rpim.labels import UNLABELLED, BoolArray, IntArray, unlabelled_rows
 from rpim.messages import some, some_rows
 
 KNOWN_SHARE = 0.5
+TRAIN, TEST = "train", "test"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unseen:
+    """Rows for prediction alone."""
+
+    features: FeatureSet
+    truth: IntArray  # (M,), never -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,6 +48,9 @@ class Case:
     known: IntArray
     n_classes: int | None
     """How many classes there are in all; None where the truth of some row is missing, so that nobody can say."""
+    test: Unseen | None = None
+    unused: int = 0
+    """Rows of the set that belong to neither part."""
 
     @property
     def hidden(self) -> BoolArray:
@@ -50,15 +65,59 @@ class Case:
     def fingerprint(self, of_features: str) -> str:
         """SHA-256 of all that decides a result, given that of the features."""
         digest = hashlib.sha256(f"rpim benchmark 1: {of_features} {self.n_classes}\n".encode())
-        for codes in (self.y, self.truth, self.known):
+        for codes in (self.y, self.truth, self.known, *([] if self.test is None else [self.test.truth])):
             digest.update(np.ascontiguousarray(codes, dtype="<i8").data)
         return digest.hexdigest()
 
 
-def features_fingerprint(features: FeatureSet) -> str:
-    """That of the features and of their further views, which some methods look at."""
-    views = (dataclasses.replace(features, X=view) for view in features.views)
-    return " ".join(part.fingerprint() for part in (features, *views))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """A feature set with the number of each row's class, by the use that is made of the rows."""
+
+    train: FeatureSet
+    rows: IntArray  # (N,), where those are in the whole set
+    truth: IntArray  # (N,), -1 where nobody knows
+    classes: NDArray[Any]  # of the whole set, sorted; the codes are places in it
+    test: Unseen | None
+    unused: int
+
+    @property
+    def present(self) -> IntArray:
+        """The classes that are there to be discovered: those of the training rows."""
+        return np.unique(self.truth[self.truth >= 0])
+
+    def case(self, y: IntArray, known: IntArray) -> Case:
+        """The problem in which the rows have these labels."""
+        if len(known) < 2:
+            n = len(self.present)
+            raise InputError(f"{len(known)} of its {n} classes would be known, and a method needs two.")
+        if not (y < 0).any():
+            raise InputError("every row would be labelled, so there is nothing to discover.")
+        n_classes = len(self.present) if (self.truth >= 0).all() else None
+        return Case(self.train, y, self.truth, known, n_classes, self.test, self.unused)
+
+    def fingerprint(self) -> str:
+        """That of the features that are used, of the training rows with their further views."""
+        views = (dataclasses.replace(self.train, X=view) for view in self.train.views)
+        test = () if self.test is None else (self.test.features,)
+        return " ".join(part.fingerprint() for part in (self.train, *views, *test))
+
+
+def divide(features: FeatureSet) -> Parts:
+    """The rows by their use."""
+    truth, classes = _classes(features)
+    if features.split is None:
+        return Parts(features, np.arange(len(features)), truth, classes, None, 0)
+    train, test = (features.split == part for part in (TRAIN, TEST))
+    if not train.any():
+        found = some(np.unique(features.split).tolist())
+        raise InputError(f"no row is of the part called {TRAIN} (there are: {found}): rename the part, or remove it.")
+    test &= truth >= 0
+    unseen = Unseen(features.subset(test), truth[test]) if test.any() else None
+    unused = len(features) - int(train.sum()) - int(test.sum())
+    whole = bool(train.all())  # then a memory map stays one
+    part = features if whole else features.subset(train)
+    return Parts(part, np.flatnonzero(train), truth[train], classes, unseen, unused)
 
 
 def has_labels_of_its_own(features: FeatureSet) -> bool:
@@ -66,13 +125,13 @@ def has_labels_of_its_own(features: FeatureSet) -> bool:
     return 0 < features.n_labelled < len(features)
 
 
-def make_case(features: FeatureSet, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
+def make_case(parts: Parts, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
     """The problem of this feature set under this seed.
 
     Parameters
     ----------
-    features : FeatureSet
-        With labels for all rows, or a truth, or labels for some rows.
+    parts : Parts
+        Of a feature set with labels for all rows, or a truth, or labels for some rows.
     seed : int
         Decides the known classes, where no list gives them, and the rows that keep their label.
     split : Split, optional
@@ -83,24 +142,38 @@ def make_case(features: FeatureSet, seed: int, split: Split | None = None, known
     Examples
     --------
     >>> features = FeatureSet.from_arrays(np.eye(8), labels=list("aabbccdd"))
-    >>> case = make_case(features, seed=0)
+    >>> case = make_case(divide(features), seed=0)
     >>> case.known.tolist(), case.y.tolist(), case.n_classes
     ([2, 3], [-1, -1, -1, -1, -1, 2, 3, -1], 4)
     """
-    truth, classes = _classes(features)
-    if has_labels_of_its_own(features):
-        y: IntArray = np.where(features.labelled, truth, UNLABELLED)
-        known = np.unique(y[features.labelled])
-        if split is not None and not set(known.tolist()) <= set(_listed(split, classes).tolist()):
+    if has_labels_of_its_own(parts.train):
+        labelled = parts.train.labelled
+        y: IntArray = np.where(labelled, parts.truth, UNLABELLED)
+        known = np.unique(y[labelled])
+        if split is not None and not set(known.tolist()) <= set(_listed(split, parts.classes).tolist()):
             raise InputError("its labelled rows are of classes that the split list does not call known: use one only.")
-    else:
-        known = _known_classes(classes, seed, known_share) if split is None else _listed(split, classes)
-        y = _labelled_half(truth, known, seed)
-    if len(known) < 2:
-        raise InputError(f"{len(known)} of its {len(classes)} classes would be known, and a method needs two.")
-    if not (y < 0).any():
-        raise InputError("every row would be labelled, so there is nothing to discover.")
-    return Case(features, y, truth, known, len(classes) if (truth >= 0).all() else None)
+        return parts.case(y, known)
+    present = parts.present
+    n_known = min(math.floor(known_share * len(present) + 1e-9), len(present) - 1)
+    known = drawn_classes(present, n_known, seed) if split is None else _listed(split, parts.classes)
+    return parts.case(labelled_share(parts.truth, known, 0.5, seed), known)
+
+
+@dataclasses.dataclass(frozen=True)
+class GcdDraw:
+    """How a problem of generalized category discovery is made of a feature set."""
+
+    split: Split | None = None
+    known_share: float = KNOWN_SHARE
+
+    def case(self, parts: Parts, seed: int) -> Case:
+        """The problem under this seed."""
+        return make_case(parts, seed, self.split, self.known_share)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says of it."""
+        return {}
 
 
 def _classes(features: FeatureSet) -> tuple[IntArray, NDArray[Any]]:
@@ -125,26 +198,26 @@ def _classes(features: FeatureSet) -> tuple[IntArray, NDArray[Any]]:
     return codes, classes
 
 
-def _known_classes(classes: NDArray[Any], seed: int, share: float) -> IntArray:
-    n = len(classes)
-    n_known = min(math.floor(share * n + 1e-9), n - 1)
-    return np.sort(np.random.RandomState(seed).permutation(n)[:n_known])
+def drawn_classes(present: IntArray, n_known: int, seed: int) -> IntArray:
+    """The first of the classes in the order that the seed gives them."""
+    return np.sort(present[np.random.RandomState(seed).permutation(len(present))[:n_known]])
 
 
-def _labelled_half(truth: IntArray, known: IntArray, seed: int) -> IntArray:
+def labelled_share(truth: IntArray, known: IntArray, share: float, seed: int, at_least: int = 0) -> IntArray:
+    """The labels of that share of each known class's rows, -1 for all else."""
     random = np.random.RandomState(seed)
     y = np.full(len(truth), UNLABELLED, dtype=np.int64)
     for c in known:
         rows = random.permutation(np.flatnonzero(truth == c))
-        y[rows[: round(len(rows) / 2)]] = c
+        y[rows[: max(at_least, round(len(rows) * share))]] = c
     return y
 
 
 def _listed(split: Split, classes: NDArray[Any]) -> IntArray:
     """The numbers of the classes that the list calls known."""
-    known = _numbers(split.known, classes)
+    known = class_numbers(split.known, classes)
     if split.unknown is not None:
-        in_neither = sorted(set(range(len(classes))) - set(known) - set(_numbers(split.unknown, classes)))
+        in_neither = sorted(set(range(len(classes))) - set(known) - set(class_numbers(split.unknown, classes)))
         if in_neither:
             raise InputError(
                 f"its class {some(classes[in_neither].tolist())} is called neither known nor unknown in the split "
@@ -153,7 +226,8 @@ def _listed(split: Split, classes: NDArray[Any]) -> IntArray:
     return np.asarray(sorted(known), dtype=np.int64)
 
 
-def _numbers(listed: Sequence[int | str], classes: NDArray[Any]) -> list[int]:
+def class_numbers(listed: Sequence[int | str], classes: NDArray[Any]) -> list[int]:
+    """The places of the listed classes among the sorted ones; a number may name a class that is written as text."""
     place = {str(name) if isinstance(name, str) else name: k for k, name in enumerate(classes.tolist())}
     as_text = classes.dtype.kind == "U"
     strange = [name for name in listed if (str(name) if as_text else name) not in place]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from rpim.benchmark.cells import Cell, CellFile, Record
+from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.plan import cores
+from rpim.benchmark.results import Record
 from rpim.progress import Progress
 from rpim.run_folder import uninterrupted
 
@@ -88,7 +89,7 @@ class _Running:
             self.process.join()
             code = self.process.exitcode
             how = f"was ended by signal {-code}, for want of memory perhaps" if code < 0 else f"ended with code {code}"
-            return {**self.cell.key, "error": f"its process {how}"}
+            return {**self.cell.facts, "error": f"its process {how}"}
         self.process.join()
         return record
 
@@ -105,7 +106,8 @@ def _context() -> Any:
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rpim.benchmark.cell"])
+    # torch imports the second when an optimiser is first used: seconds that would be counted to the fit of each cell.
+    context.set_forkserver_preload(["rpim.benchmark.cell", "torch._dynamo"])
     with uninterrupted():  # Ctrl-C reaches every process of the terminal; those that ignore it leave it to this one
         forkserver.ensure_running()
     return context

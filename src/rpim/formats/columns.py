@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ NAMES = {
     "ids": ("ids", "id", ""),
     "texts": ("texts", "text"),
     "paths": ("paths", "path"),
+    "split": ("splits", "split"),
 }
-PER_ROW = ("labels", "truth", "ids", "texts", "paths")
+PER_ROW = ("labels", "truth", "ids", "texts", "paths", "split")
 
 DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
@@ -42,14 +43,15 @@ def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None
         return wanted
     found = [name for name in names if is_called(name, field)]
     if len(found) > 1:
-        option = {"labels": " or choose with label_column", "X": " or choose with feature_column"}.get(field, "")
-        raise InputError(f"{path} has several columns for {field} ({', '.join(found)}): keep one{option}.")
+        option = {"labels": "label_column", "X": "feature_column", "split": "split_column"}.get(field)
+        other = f" or choose with {option}" if option else ""
+        raise InputError(f"{path} has several columns for {field} ({', '.join(found)}): keep one{other}.")
     return found[0] if found else None
 
 
-def find_per_row(path: Path, names: Sequence[str], label_column: str | None) -> dict[str, str]:
-    """Field -> column, for the fields with one value per row that are there."""
-    found = {field: find_column(path, names, field, label_column if field == "labels" else None) for field in PER_ROW}
+def find_per_row(path: Path, names: Sequence[str], wanted: Mapping[str, str | None]) -> dict[str, str]:
+    """Field -> column, for the fields with one value per row that are there; by the usual names or those wanted."""
+    found = {field: find_column(path, names, field, wanted.get(field)) for field in PER_ROW}
     return {field: name for field, name in found.items() if name is not None}
 
 

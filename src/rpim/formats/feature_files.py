@@ -32,6 +32,8 @@ from rpim.formats.parquet import arrow, arrow_array, is_list, list_matrix, plain
 from rpim.messages import some
 
 Columns = dict[str, Any]
+Wanted = dict[str, str | None]
+"""The column of a field, where it is not by one of the usual names."""
 
 METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
@@ -39,28 +41,47 @@ ROW_GROUP_VALUES = 1 << 22
 _VIEW = re.compile(r"view_(\d+)")
 
 
-def read_features(path: Path, label_column: str | None, feature_column: str | None) -> Columns:
+def read_features(
+    path: Path, label_column: str | None, feature_column: str | None, split_column: str | None = None
+) -> Columns:
     """The arguments of ``FeatureSet.from_arrays`` found in `path`."""
     suffix = path.suffix.lower()
     if feature_column is not None and suffix not in (".npz", ".parquet"):
         raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
-    if label_column is not None and (suffix == ".npy" or path.is_dir()):
-        raise InputError(f"label_column is for files with columns, but {path} has none: leave it out.")
+    wanted = {"labels": label_column, "split": split_column}
+    for option, column in (("label_column", label_column), ("split_column", split_column)):
+        if column is not None and (suffix == ".npy" or path.is_dir()):
+            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
     if path.is_dir():
         return _read_pim_folder(path)
     must_exist(path)
     if suffix == ".npz":
-        return _read_npz(path, label_column, feature_column)
+        return _read_npz(path, wanted, feature_column)
     if suffix == ".npy":
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
-        return _read_parquet(path, label_column, feature_column)
+        return _read_parquet(path, wanted, feature_column)
     if suffix == ".csv":
-        return _read_csv(path, label_column)
+        return _read_csv(path, wanted)
     raise InputError(
         f"{path} has the suffix {suffix!r}, which cannot be read as features: "
         "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps."
     )
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns, or .npz keys, of a file; none where the format has no names."""
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        with open_npz(path) as archive:
+            return list(archive.files)
+    if suffix == ".parquet":
+        with reading(path), arrow(".parquet").ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+    if suffix == ".csv":
+        with reading(path):
+            return _csv_names(path)[0]
+    return []
 
 
 def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
@@ -79,7 +100,7 @@ def _view_names(names: Sequence[str]) -> list[str]:
     return [name for _, name in sorted(numbered)]
 
 
-def _read_npz(path: Path, label_column: str | None, feature_column: str | None) -> Columns:
+def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
     with open_npz(path) as archive:
         names = archive.files
         features = find_column(path, names, "X", feature_column)
@@ -89,7 +110,7 @@ def _read_npz(path: Path, label_column: str | None, feature_column: str | None) 
                 "name one with feature_column."
             )
         columns: Columns = {"X": archive[features]}
-        columns |= {field: archive[name] for field, name in find_per_row(path, names, label_column).items()}
+        columns |= {field: archive[name] for field, name in find_per_row(path, names, wanted).items()}
         views = [archive[name] for name in _view_names(names)]
         if "views" in names:
             stacked = archive["views"]  # (V, N, D), or (N, D) for one
@@ -100,12 +121,12 @@ def _read_npz(path: Path, label_column: str | None, feature_column: str | None) 
         return columns
 
 
-def _read_parquet(path: Path, label_column: str | None, feature_column: str | None) -> Columns:
+def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
     with reading(path):
         with arrow(".parquet").ParquetFile(path) as file:
             schema = file.schema_arrow
             views = _view_names(schema.names)
-            per_row = find_per_row(path, schema.names, label_column)
+            per_row = find_per_row(path, schema.names, wanted)
             lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
             if feature_column is None and len(lists) != 1:
                 what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
@@ -148,13 +169,13 @@ def _csv_names(path: Path) -> tuple[list[str], int]:
     return first, 1
 
 
-def _read_csv(path: Path, label_column: str | None) -> Columns:
-    hint = "give lines of equal length, with numbers in every column but label, truth, id, text and path"
+def _read_csv(path: Path, wanted: Wanted) -> Columns:
+    hint = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"
     pa, pc = arrow(), arrow(".csv")
     with reading(path, hint):
         names, header_lines = _csv_names(path)
-        per_row = find_per_row(path, names, label_column)
-        # Also those that label_column has put aside: labels among the features would give the answer away.
+        per_row = find_per_row(path, names, wanted)
+        # Also those that another choice has put aside: labels among the features would give the answer away.
         not_features = {name for name in names if any(is_called(name, field) for field in PER_ROW)}
         not_features |= set(per_row.values())
         types = {name: pa.string() if name in not_features else pa.float32() for name in names}

@@ -59,6 +59,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     uses_views: ClassVar[bool] = False
     """Whether the method compares two views of an item, and so can use those that a feature set stores."""
 
+    @classmethod
+    def missing_extra(cls) -> str | None:
+        """What has to be installed before the method can be used, in a sentence; None where nothing has to."""
+        return None
+
     def fit(self, X: ArrayLike, y: ArrayLike, views: Sequence[ArrayLike] = ()) -> DiscoveryEstimator:
         """Find the class of every row.
 

@@ -1,0 +1,147 @@
+"""How the records of a study become tables: a row for each method, or a row for each seed; and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rpim.benchmark import paper
+from rpim.benchmark.results import (
+    ACCURACY,
+    CONFUSION,
+    NOTHING,
+    TEST_ACCURACY,
+    Results,
+    Table,
+    accuracy_column,
+    average_column,
+    percent,
+    plain,
+    shares,
+    spread,
+)
+from rpim.benchmark.studies import Study
+from rpim.messages import some
+
+AVERAGE = "average"
+CHOSEN = ("trade_off", "beta", "weight_decay")
+
+
+def by_method(study: Study, results: Results) -> list[Table]:
+    """All/Known/Unknown on the rows without a label, and on the rows that no method has seen."""
+    found = []
+    if results.measured:
+        found.append(_accuracy(study, results))
+    if results.tested:
+        found.append(_test_accuracy(study, results))
+    return found
+
+
+def _accuracy(study: Study, results: Results) -> Table:
+    columns: dict[str, dict[str, str]] = {}
+    published = False
+    for name in results.measured:
+        columns[name] = accuracy_column(results, name)
+        beside = {method: paper.figures(study.paper, method, name) for method in results.methods}
+        if any(beside.values()):
+            published = True
+            columns[f"{name}, paper"] = {method: _published(values) for method, values in beside.items()}
+    if len(results.measured) > 1 and not results.without_truth:
+        columns[AVERAGE] = average_column(results, results.measured)
+    columns["confusion"] = {
+        method: shares(results.average(method, results.measured, part) for part in CONFUSION)
+        for method in results.methods
+    }
+    note = [
+        study.note,
+        f"All/Known/Unknown (GCD accuracy v2 in %, rows without a label){_over(results)}; the best in bold.",
+        "Confusion: the share in % of rows of unknown classes that end in known ones / the reverse"
+        + (", mean over sets." if len(results.measured) > 1 else "."),
+        paper.NOTE if published else "",
+    ]
+    return Table(study.title, _joined(note), ["method", *columns], _rows(results, columns))
+
+
+def _test_accuracy(study: Study, results: Results) -> Table:
+    columns = {name: accuracy_column(results, name, TEST_ACCURACY) for name in results.tested}
+    if len(columns) > 1:
+        columns[AVERAGE] = average_column(results, results.tested, TEST_ACCURACY)
+    note = (
+        "All/Known/Unknown (GCD accuracy v2 in %) of the classes predicted for the rows called test, which no method "
+        f"has seen{_over(results)}; the best in bold."
+    )
+    return Table(f"{study.title}, rows never seen", note, ["method", *columns], _rows(results, columns))
+
+
+def by_seed(study: Study, results: Results) -> list[Table]:
+    """A row for each seed, and one for all of them."""
+    pairs = [(name, method) for name in results.measured for method in results.methods]
+    if not pairs:
+        return []
+    at = {(r["set"], r["method"], r["seed"]): shares(r[part] for part in ACCURACY) for r in results.done}
+    rows = [[str(seed), *(at.get((*pair, seed), NOTHING) for pair in pairs)] for seed in results.seeds]
+    every = [(results.values(method, name, "all"), method, name) for name, method in pairs]
+    rows.append([
+        "mean", *(f"{percent(results.mean(method, name, 'all'))}{spread(values)}" for values, method, name in every)
+    ])  # fmt: skip
+    note = [study.note, "All/Known/Unknown (GCD accuracy v2 in %, rows without a label); below, mean ± standard "
+            "deviation of All."]  # fmt: skip
+    return [Table(study.title, _joined(note), ["seed", *(f"{name}, {method}" for name, method in pairs)], rows)]
+
+
+def chosen(results: Results) -> list[Table]:
+    """Lambda, beta and weight decay that the methods were given or found; the range over seeds."""
+    methods = [m for m in results.methods if any(results.values(m, name, "trade_off") for name in results.sets)]
+    if not methods:
+        return []
+    rows = [
+        [method, *("/".join(_range(results.values(method, name, part)) for part in CHOSEN) for name in results.sets)]
+        for method in methods
+    ]
+    note = "lambda/beta/weight decay, given or found by the search; from the smallest to the largest over seeds."
+    return [Table("Chosen parameters", note, ["method", *results.sets], rows)]
+
+
+def costs(results: Results) -> Table:
+    """Confusion set by set, and how large, slow and hungry each method is."""
+    rows = []
+    for name in results.sets:
+        for method in results.methods:
+            confusion = [percent(results.mean(method, name, part)) for part in CONFUSION]
+            classes, size = (results.values(method, name, part) for part in ("n_classes_used", "trained_parameters"))
+            seconds, peak = (results.mean(method, name, part) for part in ("seconds", "peak_mb"))
+            rows.append([
+                name, method, *confusion, some(sorted({*classes})) or NOTHING,
+                some(f"{value:,}" for value in sorted({*size})) or NOTHING, plain(seconds, ".1f"), plain(peak, ".0f"),
+            ])  # fmt: skip
+    header = ["set", "method", "unknown in known", "known in unknown", "classes", "parameters", "seconds", "peak MB"]
+    note = (
+        "Confusion: the share in % of rows of unknown classes that end in known ones, and the reverse; means over "
+        "seeds. Parameters are the numbers trained, seconds those of the fit, peak MB that of the whole process."
+    )
+    return Table("Confusion, size, time and memory", note, header, rows)
+
+
+def _rows(results: Results, columns: dict[str, dict[str, str]]) -> list[list[str]]:
+    return [[method, *(column[method] for column in columns.values())] for method in results.methods]
+
+
+def _over(results: Results) -> str:
+    n = len(results.seeds)
+    return f", mean over {n} seeds ± standard deviation of All" if n > 1 else ""
+
+
+def _published(values: Sequence[float] | None) -> str:
+    return NOTHING if values is None else "/".join(f"{value:.1f}" for value in values)
+
+
+def _range(values: Sequence[float]) -> str:
+    """The only value, or the smallest and the largest.
+
+    >>> _range([0.1, 0.1]), _range([0.2, 0.05]), _range([])
+    ('0.1', '0.05–0.2', '—')
+    """
+    return "–".join(f"{value:g}" for value in sorted({*values})[:: max(1, len({*values}) - 1)]) or NOTHING
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
