@@ -1,0 +1,294 @@
+"""Which figures a benchmark has, made from its records and their outcomes, each with what it shows in words.
+
+As in the paper: maps and confusion matrices of PIM and RPIM, the density histogram of an unknown class that is confused
+with known ones, maps under each transformation h, and the averages over data sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rpim.benchmark.cells import Record
+from rpim.benchmark.confusion import confusion, most_confused, taken_by
+from rpim.benchmark.drawing import (
+    LEGEND_CLASSES,
+    Leanings,
+    Map,
+    draw_averages,
+    draw_confusions,
+    draw_leanings,
+    draw_maps,
+    shortened,
+)
+from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
+from rpim.benchmark.tables import ACCURACY, Results
+from rpim.errors import InputError
+from rpim.files import replacing, writing
+from rpim.messages import first_line
+from rpim.progress import Progress
+from rpim.transforms import TRANSFORMS, SemanticBias, Transform
+
+FOLDER = "figures"
+COMPARED = ("pim", "rpim")
+N_FOCUS = 3
+
+Array = FloatArray
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An image with its words."""
+
+    name: str
+    title: str
+    caption: str
+    image: bytes
+
+    @property
+    def is_svg(self) -> bool:
+        """SVG, or else PNG."""
+        return self.name.endswith(".svg")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A figure that is to be made; `make` gives its caption and its image."""
+
+    kind: str
+    of: str
+    title: str
+    make: Callable[[], tuple[str, bytes]]
+    form: str = "png"
+    work: int = 1
+
+
+def make_figures(folder: Path, records: Sequence[Record], verbose: bool = False) -> tuple[list[Figure], list[str]]:
+    """The figures, also written to OUT/figures, and a sentence for each that could not be made."""
+    wanted = [*_averages(Results(records)), *_of_sets(folder, records)]
+    figures: list[Figure] = []
+    missing: list[str] = []
+    with writing(folder / FOLDER):
+        (folder / FOLDER).mkdir(exist_ok=True)
+    with Progress(verbose) as progress:
+        progress.expect(sum(one.work for one in wanted))
+        for one in wanted:
+            progress.stage(f"drawing {one.title[0].lower()}{one.title[1:]}")
+            progress.advance(0)
+            # Whatever goes wrong with a figure, there are the others, and the tables.
+            try:
+                caption, image = one.make()
+            except Exception as error:
+                missing.append(f"{one.title} is left out: {first_line(error)}.")
+            else:
+                name = _file_name(one, {figure.name for figure in figures})
+                with replacing(folder / FOLDER / name) as file:
+                    file.write(image)
+                figures.append(Figure(name, one.title, caption, image))
+            progress.advance(one.work)
+    return figures, missing
+
+
+def _file_name(one: _Wanted, taken: set[str]) -> str:
+    """A name that is safe in any file system, whatever the set is called."""
+    of = re.sub(r"[^A-Za-z0-9._-]+", "-", one.of).strip(".-")
+    stem = "-".join(part for part in (one.kind, of) if part)
+    names = (f"{stem}{suffix}.{one.form}" for suffix in ["", *(f"-{k}" for k in range(2, len(taken) + 3))])
+    return next(name for name in names if name.lower() not in {other.lower() for other in taken})
+
+
+def _averages(results: Results) -> Iterator[_Wanted]:
+    whole = [name for name in results.methods if all(results.whole(name, data_set) for data_set in results.measured)]
+    if results.measured and len(whole) > 1:
+        yield _Wanted("averages", "", "Averages over data sets", lambda: _draw_averages(results, whole), "svg")
+
+
+def _draw_averages(results: Results, methods: Sequence[str]) -> tuple[str, bytes]:
+    values = {
+        method: [
+            float(np.mean([_or_nan(results.mean(method, data_set, part)) for data_set in results.measured]))
+            for part in ACCURACY
+        ]
+        for method in methods
+    }
+    over = f"{len(results.measured)} data sets" if len(results.measured) > 1 else results.measured[0]
+    caption = f"All, Known and Unknown in %, mean over {over} and all seeds; the best of each is dark."
+    if len(methods) < len(results.methods):
+        caption += " Methods without a result for every set and seed are left out."
+    return caption, draw_averages(values, [part.capitalize() for part in ACCURACY])
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _of_sets(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
+    """The figures of each set, of its first seed."""
+    seed = records[0]["seed"] if records else None
+    for data_set in Results(records).measured:
+        first = [record for record in records if (record["set"], record["seed"]) == (data_set, seed)]
+        pair = compared(first)
+        by_h = by_transform(first)
+        reader = _Reader(folder)
+        if pair:
+            yield _Wanted("map", data_set, f"Map of {data_set}", _later(_draw_map, reader, pair), work=10)
+            yield _Wanted("confusion", data_set, f"Confusion on {data_set}", _later(_draw_confusion, reader, pair))
+            yield _Wanted(
+                "histogram", data_set, f"A confused class of {data_set}", _later(_draw_histogram, reader, pair), "svg"
+            )
+        if by_h:
+            yield _Wanted(
+                "transforms", data_set, f"Transformations on {data_set}", _later(_draw_transforms, reader, by_h),
+                work=5 * len(by_h),
+            )  # fmt: skip
+
+
+def _later(
+    draw: Callable[[dict[str, Outcome]], tuple[str, bytes]], reader: _Reader, records: dict[str, Record]
+) -> Callable[[], tuple[str, bytes]]:
+    return lambda: draw({name: reader.read(record) for name, record in records.items()})
+
+
+class _Reader:
+    """Outcomes, which several figures of a set share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[int, Outcome] = {}
+
+    def read(self, record: Record) -> Outcome:
+        """That of a record."""
+        if "error" in record:
+            raise InputError(f"{record['method']} failed on it")
+        if id(record) not in self._read:
+            self._read[id(record)] = read_outcome(self._folder, record)
+        return self._read[id(record)]
+
+
+def compared(records: Sequence[Record]) -> dict[str, Record]:
+    """PIM and RPIM, by name, as the first records have them; the first two methods where one of them is missing."""
+    chosen = [
+        next((record for record in records if record["estimator"] == estimator), None) for estimator in COMPARED
+    ]
+    pair = [record for record in chosen if record is not None]
+    return {record["method"]: record for record in (pair if len(pair) == len(COMPARED) else records[:2])}
+
+
+def by_transform(records: Sequence[Record]) -> dict[str, Record]:
+    """RPIM under each transformation h, the largest group of records that differ in nothing else.
+
+    PIM stands for "none" where RPIM was not run so: both leave the embedding as it is.
+    """
+    groups: dict[str, dict[str, Record]] = {}
+    for record in records:
+        if record["estimator"] == "rpim":
+            others = {name: value for name, value in record["parameters"].items() if name != "h"}
+            h = record["parameters"].get("h", SemanticBias.name)
+            groups.setdefault(repr(sorted(others.items())), {}).setdefault(h, record)
+    largest = max(groups.values(), key=len, default={})
+    if len(largest) < 2:
+        return {}
+    pim = [record for record in records if record["estimator"] == "pim"]
+    found = dict.fromkeys([Transform.name], pim[0]) | largest if pim else largest
+    return {name: found[name] for name in TRANSFORMS if name in found}
+
+
+def tsne(rows: Array) -> Array:
+    """The rows in two dimensions. (S, 2)"""
+    from sklearn.manifold import TSNE
+
+    if len(rows) < 10:
+        raise InputError(f"{len(rows)} rows are too few for a map")
+    wide = np.pad(rows.astype(np.float32), ((0, 0), (0, max(0, 2 - rows.shape[1]))))
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    points: Array = TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(wide)
+    return points
+
+
+def _map(title: str, outcome: Outcome, rows: Array | None) -> Map:
+    if rows is None or outcome.sample is None:
+        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
+    classes = outcome.truth[outcome.sample]
+    return Map(title, tsne(rows), classes, np.isin(classes, outcome.known))
+
+
+def _names(outcome: Outcome) -> dict[int, str]:
+    return dict(enumerate(outcome.names.tolist()))
+
+
+def _draw_map(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+    maps = [_map(name, outcome, outcome.z) for name, outcome in outcomes.items()]
+    reference_name, reference = next(iter(outcomes.items()))
+    many = len(np.unique(maps[0].classes)) > LEGEND_CLASSES
+    focus = focus_classes(reference) if many else []
+    caption = (
+        f"The class probabilities z of {len(maps[0].classes):,} unlabelled rows in two dimensions (t-SNE), coloured by "
+        "true class; dots are of known classes, rings of unknown ones. A class that a method tells apart lies alone."
+    )
+    if focus:
+        caption += (
+            f" Below, in colour: the unknown classes that {reference_name} takes most for known ones, and the known "
+            "classes it takes them for."
+        )
+    return caption, draw_maps(maps, _names(reference), focus)
+
+
+def focus_classes(outcome: Outcome) -> list[int]:
+    """The unknown classes that are confused most, each followed by the known class that takes most of its rows."""
+    truth, predicted = outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated]
+    worst = most_confused(truth, predicted, outcome.known, N_FOCUS)
+    pairs = [(one, taken_by(truth, predicted, outcome.known, one)) for one in worst]
+    return list(dict.fromkeys(c for pair in pairs for c in pair if c is not None))
+
+
+def _draw_confusion(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+    matrices = {
+        name: confusion(outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated], outcome.known)
+        for name, outcome in outcomes.items()
+    }
+    caption = (
+        "Unlabelled rows by true class (down) and found class (across), known classes first. A found class stands in "
+        "the column of the true class it is matched with by the accuracy's matching, so the diagonal is what is right. "
+        "The numbers are shares of all rows of known classes (above) and of unknown ones (below). They can differ a "
+        "little from the tables' confusion, where a class is known if it had labels, whatever it is matched with."
+    )
+    return caption, draw_confusions(matrices, _names(next(iter(outcomes.values()))))
+
+
+def _draw_histogram(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+    reference_name, reference = next(iter(outcomes.items()))
+    truth, predicted = reference.truth[reference.evaluated], reference.predicted[reference.evaluated]
+    worst = most_confused(truth, predicted, reference.known)
+    if not worst:
+        raise InputError(f"{reference_name} takes no row of an unknown class for a known one")
+    panels = [_leanings(name, outcome, worst[0]) for name, outcome in outcomes.items()]
+    name = str(reference.names[worst[0]])
+    called = f"class {name}" if re.fullmatch(r"[\d.-]+", name) else name
+    caption = (
+        f"How far the unlabelled rows lean to known classes: of {shortened(called, 60)} "
+        f"({len(panels[0].of_class)} rows), the unknown class that {reference_name} takes most for known ones, of the "
+        "known classes, and of the other unknown ones. Right of the line a row is given a known class. The less orange "
+        "overlaps blue, the better."
+    )
+    return caption, draw_leanings(panels, called)
+
+
+def _leanings(title: str, outcome: Outcome, unknown_class: int) -> Leanings:
+    if outcome.lean is None:
+        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
+    truth, lean = outcome.truth[outcome.evaluated], outcome.lean.astype(np.float64)
+    is_known, is_class = np.isin(truth, outcome.known), truth == unknown_class
+    return Leanings(title, lean[is_class], lean[is_known], lean[~is_known & ~is_class])
+
+
+def _draw_transforms(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+    maps = [_map(h, outcome, outcome.refined) for h, outcome in outcomes.items()]
+    caption = (
+        f"The refined embeddings h(x) of {len(maps[0].classes):,} unlabelled rows in two dimensions (t-SNE) under each "
+        "transformation h of RPIM, coloured by true class; dots are of known classes, rings of unknown ones."
+    )
+    return caption, draw_maps(maps, _names(next(iter(outcomes.values()))), columns=3)
