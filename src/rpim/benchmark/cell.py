@@ -70,8 +70,8 @@ def _measured(cell: Cell, folder: Path | None) -> Record:
     if folder is not None:  # after time and memory were measured
         try:
             save_outcome(folder, cell, case, model)
-        except InputError as error:  # costs the figures alone
-            record["warnings"].append(str(error))
+        except Exception as error:  # costs the figures alone
+            record["warnings"].append(f"Nothing was kept for the figures ({first_line(error)}).")
     return record
 
 

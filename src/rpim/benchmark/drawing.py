@@ -17,6 +17,7 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
@@ -67,7 +68,7 @@ def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int
     n_rows = math.ceil(len(maps) / columns)
     side = 4.6 if columns == 2 else 3.4
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(side * columns, (side * n_rows) * (2 if focus else 1) + 0.7), layout="constrained")
+        figure = Figure(figsize=(side * columns, (side * n_rows) * (2 if focus else 1) + 0.7), layout=_layout())
         axes = figure.subplots(n_rows * (2 if focus else 1), columns, squeeze=False).ravel()
         for ax, one in zip(axes, maps, strict=False):
             ax.set_title(one.title)
@@ -114,7 +115,7 @@ def _dot(colour: Any, filled: bool, label: str) -> Line2D:
 def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -> bytes:
     """The matrices side by side, with the share of rows in each of the four blocks. PNG"""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.9 * len(titled), 4.9), layout="constrained")
+        figure = Figure(figsize=(4.9 * len(titled), 4.9), layout=_layout())
         axes = figure.subplots(1, len(titled), squeeze=False)[0]
         for ax, (title, confusion) in zip(axes, titled.items(), strict=True):
             image = ax.imshow(
@@ -139,10 +140,11 @@ def _label_blocks(ax: Any, confusion: Confusion) -> None:
         for j, (left, right) in enumerate(((0, k), (k, n_columns))):
             share = confusion.blocks[i, j]
             if bottom > top and right > left and not math.isnan(share):
-                ax.text(
-                    (left + right - 1) / 2, (top + bottom - 1) / 2, f"{100 * share:.1f} %", ha="center", va="center",
-                    fontsize=11, fontweight="bold",
-                    bbox={"boxstyle": "round,pad=0.3", "facecolor": "#ffffffd9", "edgecolor": "#9aa1ab"},
+                # In the corner that the diagonal does not reach.
+                ax.annotate(
+                    f"{100 * share:.1f} %", (right - 0.5, top - 0.5), (-5, -5), textcoords="offset points", ha="right",
+                    va="top", fontsize=10, fontweight="bold",
+                    bbox={"boxstyle": "round,pad=0.25", "facecolor": "#ffffffb8", "edgecolor": "#9aa1ab"},
                 )  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
     low, high = np.floor(ends.min()), np.ceil(ends.max())
     bins = np.linspace(min(low, -1.0), max(high, 1.0), 41)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(7.6, 2.3 * len(panels) + 0.9), layout="constrained")
+        figure = Figure(figsize=(7.6, 2.3 * len(panels) + 0.9), layout=_layout())
         axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
         for ax, one in zip(axes, panels, strict=True):
             if len(one.of_others):
@@ -193,7 +195,7 @@ def draw_averages(values: Mapping[str, Sequence[float]], parts: Sequence[str]) -
     methods = list(values)
     table = 100 * np.array(list(values.values()))  # (methods, parts)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout="constrained")
+        figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout=_layout())
         axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
         for ax, part, column in zip(axes, parts, table.T, strict=True):
             best = np.round(column, 1) == np.round(np.nanmax(column), 1)
@@ -208,6 +210,10 @@ def draw_averages(values: Mapping[str, Sequence[float]], parts: Sequence[str]) -
         axes[0].set_yticks(range(len(methods)), [shortened(name, 34) for name in methods])
         axes[0].invert_yaxis()
         return _bytes(figure, "svg")
+
+
+def _layout() -> ConstrainedLayoutEngine:
+    return ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03, hspace=0.03)
 
 
 def shortened(text: str, length: int = 24) -> str:

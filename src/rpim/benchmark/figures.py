@@ -6,6 +6,7 @@ with known ones, maps under each transformation h, and the averages over data se
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rpim.benchmark.cells import Record
 from rpim.benchmark.confusion import confusion, most_confused, taken_by
 from rpim.benchmark.drawing import (
     LEGEND_CLASSES,
@@ -26,7 +26,9 @@ from rpim.benchmark.drawing import (
     shortened,
 )
 from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
-from rpim.benchmark.tables import ACCURACY, Results
+from rpim.benchmark.results import ACCURACY, Record, Results
+from rpim.benchmark.studies import Study
+from rpim.benchmark.tables import of_study
 from rpim.errors import InputError
 from rpim.files import replacing, writing
 from rpim.messages import first_line
@@ -67,9 +69,11 @@ class _Wanted:
     work: int = 1
 
 
-def make_figures(folder: Path, records: Sequence[Record], verbose: bool = False) -> tuple[list[Figure], list[str]]:
+def make_figures(
+    folder: Path, studies: Sequence[Study], records: Sequence[Record], verbose: bool = False
+) -> tuple[list[Figure], list[str]]:
     """The figures, also written to OUT/figures, and a sentence for each that could not be made."""
-    wanted = [*_averages(Results(records)), *_of_sets(folder, records)]
+    wanted = [*_averages(studies, records), *_of_problems(folder, records)]
     figures: list[Figure] = []
     missing: list[str] = []
     with writing(folder / FOLDER):
@@ -101,22 +105,25 @@ def _file_name(one: _Wanted, taken: set[str]) -> str:
     return next(name for name in names if name.lower() not in {other.lower() for other in taken})
 
 
-def _averages(results: Results) -> Iterator[_Wanted]:
-    whole = [name for name in results.methods if all(results.whole(name, data_set) for data_set in results.measured)]
-    if results.measured and len(whole) > 1:
-        yield _Wanted("averages", "", "Averages over data sets", lambda: _draw_averages(results, whole), "svg")
+def _averages(studies: Sequence[Study], records: Sequence[Record]) -> Iterator[_Wanted]:
+    """A chart for each table that has a row for each method."""
+    for study in studies:
+        results = Results(of_study(study, records))
+        whole = [name for name in results.methods if all(results.whole(name, one) for one in results.measured)]
+        if study.layout == "methods" and results.measured and len(whole) > 1:
+            title = f"{study.title}: averages" if len(results.measured) > 1 else study.title
+            yield _Wanted("averages", study.name, title, functools.partial(_draw_averages, results, whole), "svg")
 
 
 def _draw_averages(results: Results, methods: Sequence[str]) -> tuple[str, bytes]:
     values = {
-        method: [
-            float(np.mean([_or_nan(results.mean(method, data_set, part)) for data_set in results.measured]))
-            for part in ACCURACY
-        ]
-        for method in methods
+        method: [_or_nan(results.average(method, results.measured, part)) for part in ACCURACY] for method in methods
     }
     over = f"{len(results.measured)} data sets" if len(results.measured) > 1 else results.measured[0]
-    caption = f"All, Known and Unknown in %, mean over {over} and all seeds; the best of each is dark."
+    seeds = f" and {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
+    caption = f"All, Known and Unknown in % on {over}"
+    caption += f", mean over data sets{seeds}" if len(results.measured) > 1 else ", mean over seeds" if seeds else ""
+    caption += "; the best of each is dark."
     if len(methods) < len(results.methods):
         caption += " Methods without a result for every set and seed are left out."
     return caption, draw_averages(values, [part.capitalize() for part in ACCURACY])
@@ -126,25 +133,21 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _of_sets(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
-    """The figures of each set, of its first seed."""
-    seed = records[0]["seed"] if records else None
-    for data_set in Results(records).measured:
-        first = [record for record in records if (record["set"], record["seed"]) == (data_set, seed)]
-        pair = compared(first)
-        by_h = by_transform(first)
-        reader = _Reader(folder)
-        if pair:
-            yield _Wanted("map", data_set, f"Map of {data_set}", _later(_draw_map, reader, pair), work=10)
-            yield _Wanted("confusion", data_set, f"Confusion on {data_set}", _later(_draw_confusion, reader, pair))
-            yield _Wanted(
-                "histogram", data_set, f"A confused class of {data_set}", _later(_draw_histogram, reader, pair), "svg"
-            )
+def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
+    """The figures of each set, at each share of known classes where there are several, of the first seed."""
+    problems: dict[str, list[Record]] = {}
+    for record in records:
+        if record["seed"] == records[0]["seed"] and record["set"] in Results(records).measured:
+            share = f", {record['known_share']:.0%} known" if "known_share" in record else ""
+            problems.setdefault(record["set"] + share, []).append(record)
+    for name, own in problems.items():
+        reader, pair, by_h = _Reader(folder), compared(own), by_transform(own)
+        yield _Wanted("map", name, f"Map of {name}", _later(_draw_map, reader, pair), work=10)
+        yield _Wanted("confusion", name, f"Confusion on {name}", _later(_draw_confusion, reader, pair))
+        yield _Wanted("histogram", name, f"A confused class of {name}", _later(_draw_histogram, reader, pair), "svg")
         if by_h:
-            yield _Wanted(
-                "transforms", data_set, f"Transformations on {data_set}", _later(_draw_transforms, reader, by_h),
-                work=5 * len(by_h),
-            )  # fmt: skip
+            transforms = _later(_draw_transforms, reader, by_h)
+            yield _Wanted("transforms", name, f"Transformations on {name}", transforms, work=5 * len(by_h))
 
 
 def _later(
@@ -226,8 +229,8 @@ def _draw_map(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
     many = len(np.unique(maps[0].classes)) > LEGEND_CLASSES
     focus = focus_classes(reference) if many else []
     caption = (
-        f"The class probabilities z of {len(maps[0].classes):,} unlabelled rows in two dimensions (t-SNE), coloured by "
-        "true class; dots are of known classes, rings of unknown ones. A class that a method tells apart lies alone."
+        f"{len(maps[0].classes):,} unlabelled rows by their class probabilities z, in two dimensions (t-SNE), coloured "
+        "by true class; dots are of known classes, rings of unknown ones. What a method tells apart lies apart."
     )
     if focus:
         caption += (
@@ -253,8 +256,9 @@ def _draw_confusion(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
     caption = (
         "Unlabelled rows by true class (down) and found class (across), known classes first. A found class stands in "
         "the column of the true class it is matched with by the accuracy's matching, so the diagonal is what is right. "
-        "The numbers are shares of all rows of known classes (above) and of unknown ones (below). They can differ a "
-        "little from the tables' confusion, where a class is known if it had labels, whatever it is matched with."
+        "The numbers are shares of all rows of known classes (above) and of unknown ones (below). The confusion in the "
+        "tables differs: there a found class is known if it had labels, here if it is matched with a class that had, "
+        "and a labelled class that an unknown one has taken over is matched with that one."
     )
     return caption, draw_confusions(matrices, _names(next(iter(outcomes.values()))))
 

@@ -19,7 +19,7 @@ from rpim.benchmark.results import Record
 from rpim.blocks import row_blocks
 from rpim.errors import InputError
 from rpim.files import open_npz, replacing, writing
-from rpim.labels import IntArray
+from rpim.labels import IntArray, unlabelled_rows
 from rpim.methods.base import DiscoveryEstimator
 
 FOLDER = "outcomes"
@@ -42,7 +42,7 @@ class Outcome:
     names: NDArray[np.str_]
     """What the user calls each true class."""
     sample: IntArray | None = None  # (S,) row numbers among the evaluated ones
-    z: FloatArray | None = None  # (S, at most 50) class probabilities on their principal directions
+    z: FloatArray | None = None  # (S, at most 50) roots of the class probabilities on their principal directions
     refined: FloatArray | None = None  # (S, at most 50) h(x) likewise, x itself for a method without h
     lean: FloatArray | None = None  # (E,) log(largest probability of a known class / largest of a new one)
 
@@ -91,11 +91,10 @@ def read_outcome(folder: Path, record: Record) -> Outcome:
 
 def class_names(case: Case) -> NDArray[np.str_]:
     """What the user calls each class of the truth."""
-    n_classes = int(case.truth.max()) + 1
-    names = np.full(n_classes, "", dtype=object)
-    for values in (case.features.labels, case.features.truth):  # the truth has the last word
+    names = np.full(int(case.truth.max()) + 1, "", dtype=object)
+    for values in (case.features.labels, case.features.truth):
         if values is not None:
-            told = (case.truth >= 0) if values is case.features.truth else case.features.labelled & (case.truth >= 0)
+            told = ~unlabelled_rows(values) & (case.truth >= 0)
             names[case.truth[told]] = values[told]
     return names.astype(str)
 
@@ -113,7 +112,8 @@ def _sampled(case: Case, model: DiscoveryEstimator, seed: int) -> dict[str, Any]
     sample = sample_rows(evaluated, seed)
     return {
         "sample": sample.astype(np.int32),
-        "z": principal(model.predict_proba(X[sample])),
+        # Of roots: rows are then as far apart as Hellinger has it, and small probabilities count.
+        "z": principal(np.sqrt(model.predict_proba(X[sample]))),
         "refined": principal(model.transform(X[sample])),
         "lean": _lean(model, X, evaluated),
     }
