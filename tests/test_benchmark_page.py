@@ -25,7 +25,6 @@ from rpim.benchmark.page import bold, render
 from rpim.benchmark.palette import palette
 from rpim.benchmark.results import Table
 from rpim.benchmark.studies import Study
-from rpim.cli import app
 from rpim.metrics import gcd_accuracy
 
 FAST = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
@@ -272,9 +271,9 @@ def test_bold_is_escaped_inside_and_out():
     assert str(bold("2 ** 3")) == "2 ** 3"
 
 
-def test_without_the_extra_there_are_tables_and_one_line(command, monkeypatch):
+def test_without_the_extra_there_are_tables_and_one_line(benchmark, monkeypatch):
     monkeypatch.setattr(page, "NEEDED", ("matplotlib", "no_such_package"))
-    code, _, err = command(save("b.npz"), "-o", "out", "--methods", "kmeans", "--seeds", "0")
+    code, _, err = benchmark(save("b.npz"), "-o", "out", "--methods", "kmeans", "--seeds", "0")
     assert code == 0
     assert err == f"rpim: {page.HOW_TO_GET_IT}\n"
     assert "pip install 'rpim[figures]'" in err
@@ -291,26 +290,12 @@ def save(name: str) -> str:
     return name
 
 
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            app(["benchmark", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
-
-
-def test_a_whole_command_and_its_page_made_again(command):
+def test_a_whole_command_and_its_page_made_again(benchmark):
     rpim = {"method": "rpim", **FAST, "beta": 0.1}
     methods = {"PIM <&>": {"method": "pim", **FAST}, "RPIM": rpim, "linear $x": {**rpim, "h": "linear"}}
     Path("config.json").write_text(json.dumps({"methods": methods, "seeds": [0, 1]}))
     arguments = (save("birds.npz"), "--config", "config.json", "-o", "out", "--jobs", 1)
-    code, out, err = command(*arguments)
+    code, out, err = benchmark(*arguments)
     assert (code, err) == (0, "")
     assert out == Path("out/results.md").read_text()
     html = Path("out/index.html").read_text()
@@ -342,12 +327,12 @@ def test_a_whole_command_and_its_page_made_again(command):
 
     Path("out/index.html").unlink()
     before = Path("out/cells.jsonl").read_bytes()
-    assert command(*arguments)[0] == 0
+    assert benchmark(*arguments)[0] == 0
     assert Path("out/cells.jsonl").read_bytes() == before  # nothing was run
     assert Path("out/index.html").read_text() == html
     for path in Path("out/outcomes").iterdir():
         path.unlink()  # as an older version leaves its folder
-    code, again, err = command(*arguments)
+    code, again, err = benchmark(*arguments)
     assert (code, again, err) == (0, out, "")
     html = Path("out/index.html").read_text()
     assert html.count("<img ") == 1  # the averages need no outcome

@@ -25,6 +25,7 @@ from rpim.benchmark.drawing import (
     draw_maps,
     shortened,
 )
+from rpim.benchmark.nid_tables import column_name
 from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
 from rpim.benchmark.results import ACCURACY, Record, Results
 from rpim.benchmark.studies import Study
@@ -136,10 +137,10 @@ def _or_nan(value: float | None) -> float:
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
     """The figures of each set, at each share of known classes where there are several, of the first seed."""
     problems: dict[str, list[Record]] = {}
+    measured = Results(records).measured
     for record in records:
-        if record["seed"] == records[0]["seed"] and record["set"] in Results(records).measured:
-            share = f", {record['known_share']:.0%} known" if "known_share" in record else ""
-            problems.setdefault(record["set"] + share, []).append(record)
+        if record["seed"] == records[0]["seed"] and record["set"] in measured:
+            problems.setdefault(column_name(record), []).append(record)
     for name, own in problems.items():
         reader, pair, by_h = _Reader(folder), compared(own), by_transform(own)
         yield _Wanted("map", name, f"Map of {name}", _later(_draw_map, reader, pair), work=10)
@@ -275,8 +276,8 @@ def _draw_histogram(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
     caption = (
         f"How far the unlabelled rows lean to known classes: of {shortened(called, 60)} "
         f"({len(panels[0].of_class)} rows), the unknown class that {reference_name} takes most for known ones, of the "
-        "known classes, and of the other unknown ones. Right of the line a row is given a known class. The less orange "
-        "overlaps blue, the better."
+        "known classes, and of the other unknown ones. Right of the line a row is given a known class: the less orange "
+        f"overlaps blue, the better. Being the worst class of {reference_name}, it says less about other methods."
     )
     return caption, draw_leanings(panels, called)
 
