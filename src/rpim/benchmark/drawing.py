@@ -25,7 +25,7 @@ from rpim.benchmark.confusion import Confusion
 from rpim.benchmark.palette import palette
 from rpim.labels import IntArray
 
-INK, QUIET, KNOWN, UNKNOWN, REST = "#1f2328", "#6b7280", "#0072b2", "#d55e00", "#d6d9de"
+INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20
 """More classes than this are coloured, but not named: nobody could tell them by a legend."""
 
@@ -190,17 +190,18 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
         return _bytes(figure, "svg")
 
 
-def draw_averages(values: Mapping[str, Sequence[float]], parts: Sequence[str]) -> bytes:
+def draw_averages(values: Mapping[str, Sequence[float | None]], parts: Sequence[str]) -> bytes:
     """A bar for each method under each part (All, Known, Unknown), the best in the strong colour. SVG"""
     methods = list(values)
-    table = 100 * np.array(list(values.values()))  # (methods, parts)
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout=_layout())
         axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
-        for ax, part, column in zip(axes, parts, table.T, strict=True):
-            best = np.round(column, 1) == np.round(np.nanmax(column), 1)
-            bars = ax.barh(range(len(methods)), column, height=0.72, color=np.where(best, KNOWN, "#a9cde6"))
-            ax.bar_label(bars, [f"{value:.1f}" for value in column], padding=3, fontsize=8.5)
+        for ax, part, column in zip(axes, parts, zip(*values.values(), strict=True), strict=True):
+            texts = ["—" if share is None else f"{100 * share:.1f}" for share in column]
+            best = max((text for text in texts if text != "—"), key=float, default="")
+            colours = [KNOWN if text == best else "#a9cde6" for text in texts]
+            bars = ax.barh(range(len(methods)), [100 * (share or 0.0) for share in column], height=0.72, color=colours)
+            ax.bar_label(bars, texts, padding=3, fontsize=8.5)
             ax.set_title(part)
             ax.set(xlim=(0, 112), xticks=[0, 50, 100])
             ax.spines[["left", "bottom"]].set_visible(False)

@@ -12,21 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from rpim.benchmark.confusion import confusion, most_confused, taken_by
-from rpim.benchmark.drawing import (
-    LEGEND_CLASSES,
-    Leanings,
-    Map,
-    draw_averages,
-    draw_confusions,
-    draw_leanings,
-    draw_maps,
-    shortened,
-)
+from rpim.benchmark.drawing import draw_averages
 from rpim.benchmark.nid_tables import column_name
-from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
+from rpim.benchmark.outcome_figures import (
+    Drawn,
+    Outcomes,
+    draw_confusion,
+    draw_histogram,
+    draw_map,
+    draw_transforms,
+)
+from rpim.benchmark.outcomes import Outcome, read_outcome
 from rpim.benchmark.results import ACCURACY, Record, Results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import of_study
@@ -38,9 +34,6 @@ from rpim.transforms import TRANSFORMS, SemanticBias, Transform
 
 FOLDER = "figures"
 COMPARED = ("pim", "rpim")
-N_FOCUS = 3
-
-Array = FloatArray
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class _Wanted:
     kind: str
     of: str
     title: str
-    make: Callable[[], tuple[str, bytes]]
+    make: Callable[[], Drawn]
     form: str = "png"
     work: int = 1
 
@@ -112,26 +105,18 @@ def _averages(studies: Sequence[Study], records: Sequence[Record]) -> Iterator[_
         results = Results(of_study(study, records))
         whole = [name for name in results.methods if all(results.whole(name, one) for one in results.measured)]
         if study.layout == "methods" and results.measured and len(whole) > 1:
-            title = f"{study.title}: averages" if len(results.measured) > 1 else study.title
+            title = f"{study.title}: {'averages' if len(results.measured) > 1 else results.measured[0]}"
             yield _Wanted("averages", study.name, title, functools.partial(_draw_averages, results, whole), "svg")
 
 
-def _draw_averages(results: Results, methods: Sequence[str]) -> tuple[str, bytes]:
-    values = {
-        method: [_or_nan(results.average(method, results.measured, part)) for part in ACCURACY] for method in methods
-    }
-    over = f"{len(results.measured)} data sets" if len(results.measured) > 1 else results.measured[0]
-    seeds = f" and {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
-    caption = f"All, Known and Unknown in % on {over}"
-    caption += f", mean over data sets{seeds}" if len(results.measured) > 1 else ", mean over seeds" if seeds else ""
-    caption += "; the best of each is dark."
+def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:
+    values = {method: [results.average(method, results.measured, part) for part in ACCURACY] for method in methods}
+    counts = ((len(results.measured), "data sets"), (len(results.seeds), "seeds"))
+    means = " and ".join(f"{count} {what}" for count, what in counts if count > 1)
+    caption = f"All, Known and Unknown in %{f', mean over {means}' if means else ''}; the best of each is dark."
     if len(methods) < len(results.methods):
         caption += " Methods without a result for every set and seed are left out."
     return caption, draw_averages(values, [part.capitalize() for part in ACCURACY])
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
@@ -141,44 +126,30 @@ def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
     for record in records:
         if record["seed"] == records[0]["seed"] and record["set"] in measured:
             problems.setdefault(column_name(record), []).append(record)
+
+    def later(draw: Callable[[Outcomes], Drawn], chosen: dict[str, Record]) -> Callable[[], Drawn]:
+        return lambda: draw({method: _outcome(folder, record) for method, record in chosen.items()})
+
     for name, own in problems.items():
-        reader, pair, by_h = _Reader(folder), compared(own), by_transform(own)
-        yield _Wanted("map", name, f"Map of {name}", _later(_draw_map, reader, pair), work=10)
-        yield _Wanted("confusion", name, f"Confusion on {name}", _later(_draw_confusion, reader, pair))
-        yield _Wanted("histogram", name, f"A confused class of {name}", _later(_draw_histogram, reader, pair), "svg")
+        pair, by_h = compared(own), by_transform(own)
+        yield _Wanted("map", name, f"Map of {name}", later(draw_map, pair), work=10)
+        yield _Wanted("confusion", name, f"Confusion on {name}", later(draw_confusion, pair))
+        yield _Wanted("histogram", name, f"A confused class of {name}", later(draw_histogram, pair), "svg")
         if by_h:
-            transforms = _later(_draw_transforms, reader, by_h)
-            yield _Wanted("transforms", name, f"Transformations on {name}", transforms, work=5 * len(by_h))
+            work = 5 * len(by_h)
+            yield _Wanted("transforms", name, f"Transformations on {name}", later(draw_transforms, by_h), work=work)
 
 
-def _later(
-    draw: Callable[[dict[str, Outcome]], tuple[str, bytes]], reader: _Reader, records: dict[str, Record]
-) -> Callable[[], tuple[str, bytes]]:
-    return lambda: draw({name: reader.read(record) for name, record in records.items()})
-
-
-class _Reader:
-    """Outcomes, which several figures of a set share."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[int, Outcome] = {}
-
-    def read(self, record: Record) -> Outcome:
-        """That of a record."""
-        if "error" in record:
-            raise InputError(f"{record['method']} failed on it")
-        if id(record) not in self._read:
-            self._read[id(record)] = read_outcome(self._folder, record)
-        return self._read[id(record)]
+def _outcome(folder: Path, record: Record) -> Outcome:
+    if "error" in record:
+        raise InputError(f"{record['method']} failed on it")
+    return read_outcome(folder, record)
 
 
 def compared(records: Sequence[Record]) -> dict[str, Record]:
-    """PIM and RPIM, by name, as the first records have them; the first two methods where one of them is missing."""
-    chosen = [
-        next((record for record in records if record["estimator"] == estimator), None) for estimator in COMPARED
-    ]
-    pair = [record for record in chosen if record is not None]
+    """PIM and RPIM, by name, as near to their defaults as they were run; or else the first two methods."""
+    own = [[record for record in records if record["estimator"] == estimator] for estimator in COMPARED]
+    pair = [min(candidates, key=lambda record: len(record["parameters"])) for candidates in own if candidates]
     return {record["method"]: record for record in (pair if len(pair) == len(COMPARED) else records[:2])}
 
 
@@ -199,101 +170,3 @@ def by_transform(records: Sequence[Record]) -> dict[str, Record]:
     pim = [record for record in records if record["estimator"] == "pim"]
     found = dict.fromkeys([Transform.name], pim[0]) | largest if pim else largest
     return {name: found[name] for name in TRANSFORMS if name in found}
-
-
-def tsne(rows: Array) -> Array:
-    """The rows in two dimensions. (S, 2)"""
-    from sklearn.manifold import TSNE
-
-    if len(rows) < 10:
-        raise InputError(f"{len(rows)} rows are too few for a map")
-    wide = np.pad(rows.astype(np.float32), ((0, 0), (0, max(0, 2 - rows.shape[1]))))
-    perplexity = min(30.0, (len(rows) - 1) / 3)
-    points: Array = TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(wide)
-    return points
-
-
-def _map(title: str, outcome: Outcome, rows: Array | None) -> Map:
-    if rows is None or outcome.sample is None:
-        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
-    classes = outcome.truth[outcome.sample]
-    return Map(title, tsne(rows), classes, np.isin(classes, outcome.known))
-
-
-def _names(outcome: Outcome) -> dict[int, str]:
-    return dict(enumerate(outcome.names.tolist()))
-
-
-def _draw_map(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
-    maps = [_map(name, outcome, outcome.z) for name, outcome in outcomes.items()]
-    reference_name, reference = next(iter(outcomes.items()))
-    many = len(np.unique(maps[0].classes)) > LEGEND_CLASSES
-    focus = focus_classes(reference) if many else []
-    caption = (
-        f"{len(maps[0].classes):,} unlabelled rows by their class probabilities z, in two dimensions (t-SNE), coloured "
-        "by true class; dots are of known classes, rings of unknown ones. What a method tells apart lies apart."
-    )
-    if focus:
-        caption += (
-            f" Below, in colour: the unknown classes that {reference_name} takes most for known ones, and the known "
-            "classes it takes them for."
-        )
-    return caption, draw_maps(maps, _names(reference), focus)
-
-
-def focus_classes(outcome: Outcome) -> list[int]:
-    """The unknown classes that are confused most, each followed by the known class that takes most of its rows."""
-    truth, predicted = outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated]
-    worst = most_confused(truth, predicted, outcome.known, N_FOCUS)
-    pairs = [(one, taken_by(truth, predicted, outcome.known, one)) for one in worst]
-    return list(dict.fromkeys(c for pair in pairs for c in pair if c is not None))
-
-
-def _draw_confusion(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
-    matrices = {
-        name: confusion(outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated], outcome.known)
-        for name, outcome in outcomes.items()
-    }
-    caption = (
-        "Unlabelled rows by true class (down) and found class (across), known classes first. A found class stands in "
-        "the column of the true class it is matched with by the accuracy's matching, so the diagonal is what is right. "
-        "The numbers are shares of all rows of known classes (above) and of unknown ones (below). The confusion in the "
-        "tables differs: there a found class is known if it had labels, here if it is matched with a class that had, "
-        "and a labelled class that an unknown one has taken over is matched with that one."
-    )
-    return caption, draw_confusions(matrices, _names(next(iter(outcomes.values()))))
-
-
-def _draw_histogram(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
-    reference_name, reference = next(iter(outcomes.items()))
-    truth, predicted = reference.truth[reference.evaluated], reference.predicted[reference.evaluated]
-    worst = most_confused(truth, predicted, reference.known)
-    if not worst:
-        raise InputError(f"{reference_name} takes no row of an unknown class for a known one")
-    panels = [_leanings(name, outcome, worst[0]) for name, outcome in outcomes.items()]
-    name = str(reference.names[worst[0]])
-    called = f"class {name}" if re.fullmatch(r"[\d.-]+", name) else name
-    caption = (
-        f"How far the unlabelled rows lean to known classes: of {shortened(called, 60)} "
-        f"({len(panels[0].of_class)} rows), the unknown class that {reference_name} takes most for known ones, of the "
-        "known classes, and of the other unknown ones. Right of the line a row is given a known class: the less orange "
-        f"overlaps blue, the better. Being the worst class of {reference_name}, it says less about other methods."
-    )
-    return caption, draw_leanings(panels, called)
-
-
-def _leanings(title: str, outcome: Outcome, unknown_class: int) -> Leanings:
-    if outcome.lean is None:
-        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
-    truth, lean = outcome.truth[outcome.evaluated], outcome.lean.astype(np.float64)
-    is_known, is_class = np.isin(truth, outcome.known), truth == unknown_class
-    return Leanings(title, lean[is_class], lean[is_known], lean[~is_known & ~is_class])
-
-
-def _draw_transforms(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
-    maps = [_map(h, outcome, outcome.refined) for h, outcome in outcomes.items()]
-    caption = (
-        f"The refined embeddings h(x) of {len(maps[0].classes):,} unlabelled rows in two dimensions (t-SNE) under each "
-        "transformation h of RPIM, coloured by true class; dots are of known classes, rings of unknown ones."
-    )
-    return caption, draw_maps(maps, _names(next(iter(outcomes.values()))), columns=3)
