@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from rpim.messages import first_line
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rpim.benchmark.studies import Study
     from rpim.discovery import Discovery
     from rpim.features import FeatureSet
     from rpim.methods.base import DiscoveryEstimator
@@ -251,6 +253,7 @@ def export(
 
 @app.command()
 def benchmark(
+    context: typer.Context,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
     ],
@@ -292,7 +295,7 @@ def benchmark(
     from rpim.benchmark.cells import CellFile, check_output, planned_cells
     from rpim.benchmark.plan import make_plan
     from rpim.benchmark.runner import run_cells
-    from rpim.benchmark.tables import describe_failure, write_tables
+    from rpim.benchmark.tables import describe_failure, records_of, write_tables
 
     check_output(output)
     plan = make_plan(
@@ -303,18 +306,40 @@ def benchmark(
     kept = CellFile(output)
     try:
         run_cells(cells, kept, plan.jobs, verbose=True)
-        tables = write_tables(output, plan.studies, cells, kept)
+        typer.echo(write_tables(output, plan.studies, cells, kept), nl=False)
+        _write_page(output, plan.studies, records_of(cells, kept), _as_typed(context))
     except KeyboardInterrupt:
         done = f"{kept.n_done(cells)} of {len(cells)} cells done"
         typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
         raise typer.Exit(BAD_INPUT) from None
-    typer.echo(tables, nl=False)
     failed = [cell for cell in cells if not kept.done(cell)]
     for cell in failed:
         typer.echo(f"rpim: {describe_failure({**(kept.find(cell) or {}), **cell.facts})}", err=True)
     if failed:
         typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
         raise typer.Exit(FAILURE)
+
+
+def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:
+    from rpim.benchmark.page import HOW_TO_GET_IT, can_be_made, write_page
+
+    if not can_be_made():
+        typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+        return
+    page = write_page(output, studies, records, command=command, verbose=True)
+    if sys.stderr.isatty():
+        typer.echo(f"The page with the figures: {page}", err=True)
+
+
+def _as_typed(context: typer.Context) -> str:
+    """The command by which this one can be given again."""
+    words = ["rpim", str(context.info_name)]
+    for parameter in sorted(context.command.params, key=lambda one: one.param_type_name):  # arguments first
+        value = context.params.get(str(parameter.name))
+        if value is not None and value != parameter.default:
+            several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            words += several if parameter.param_type_name == "argument" else [parameter.opts[0], *several]
+    return shlex.join(words)
 
 
 def _load(run: Path) -> Discovery:

@@ -17,6 +17,7 @@ import torch
 
 from rpim._version import __version__
 from rpim.benchmark.cells import Cell
+from rpim.benchmark.outcomes import save_outcome
 from rpim.benchmark.protocol import Case, Unseen
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
 from rpim.errors import InputError
@@ -29,18 +30,18 @@ from rpim.saved_model import METHODS, plain
 _CHOSEN = ("trade_off", "beta", "weight_decay", "agreement")
 
 
-def run_cell(cell: Cell, threads: int) -> Record:
-    """The record of a cell; whatever goes wrong is an ``error`` in it."""
+def run_cell(cell: Cell, threads: int, folder: Path | None = None) -> Record:
+    """The record of a cell; whatever goes wrong is an ``error`` in it. Its outcome goes into the benchmark's folder."""
     # Never more threads than the user allows by OMP_NUM_THREADS.
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
     try:
-        return {**cell.facts, **_measured(cell)}
+        return {**cell.facts, **_measured(cell, folder)}
     except Exception as error:
         what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
         return {**cell.facts, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
 
 
-def _measured(cell: Cell) -> Record:
+def _measured(cell: Cell, folder: Path | None) -> Record:
     case = cell.case()
     model = METHODS[cell.method.method](**cell.method.parameters)
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
@@ -48,7 +49,7 @@ def _measured(cell: Cell) -> Record:
     with warnings.catch_warnings(record=True) as caught:
         seconds = _fit(model, case)
         peak = peak_memory_mb()
-    return {
+    record = {
         **measure(case, model.labels_, model.known_classes_),
         **_tested(model, case.test, case.known),
         "unused_rows": case.unused,
@@ -66,6 +67,12 @@ def _measured(cell: Cell) -> Record:
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
     }
+    if folder is not None:  # after time and memory were measured
+        try:
+            save_outcome(folder, cell, case, model)
+        except Exception as error:  # costs the figures alone
+            record["warnings"].append(f"Nothing was kept for the figures ({first_line(error)}).")
+    return record
 
 
 def _fit(model: DiscoveryEstimator, case: Case) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ class Cell:
     """What the method is told; None has it estimate the number."""
     fingerprint: str
     """Of the rows, their labels and their truth."""
+    keeps_sample: bool = False
+    """Whether it leaves a sample of its rows for the figures; the first seed does. Decides no result."""
 
     def case(self) -> Case:
         """The problem, read from the disk."""
@@ -69,7 +72,7 @@ def planned_cells(plan: Plan) -> list[Cell]:
         except InputError as error:
             raise InputError(f"The set {data.name!r}: {error}") from error
     cells = (
-        Cell(method, data, seed, draw, n_classes, fingerprint)
+        Cell(method, data, seed, draw, n_classes, fingerprint, keeps_sample=seed == plan.seeds[0])
         for seed in plan.seeds
         for data in plan.sets
         for draw, n_classes, fingerprint in problems[data.name, seed]
@@ -196,6 +199,11 @@ def _parsed(line: str) -> Record | None:
         return None
     whole = isinstance(record, dict) and record.get("format") == FORMAT and all(name in record for name in _KEY)
     return record if whole else None
+
+
+def digest(record: Record) -> str:
+    """A short name for a cell, by its key or its record."""
+    return hashlib.sha256(_canonical({name: record[name] for name in _KEY}).encode()).hexdigest()[:16]
 
 
 def _canonical(key: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from rpim.benchmark.cells import Cell, CellFile
@@ -36,7 +38,8 @@ def run_cells(
     jobs : int
         How many at once; each gets its part of the cores.
     work : function of a cell and a number of threads, optional
-        What makes the record; `run_cell` unless given. Processes import it, so it is a function of a module.
+        What makes the record; `run_cell`, which leaves its outcome beside `kept`, unless given. Processes import it,
+        so it is a function of a module.
     verbose : bool
         Show progress on a terminal.
     """
@@ -53,7 +56,7 @@ def run_cells(
             for count in range(len(todo)):
                 progress.stage(f"{len(cells) - len(todo) + count} of {len(cells)} cells")
                 while len(running) < min(jobs, len(todo) - count):
-                    running.append(_start(context, work, todo[count + len(running)], threads))
+                    running.append(_start(context, work, todo[count + len(running)], threads, kept.path.parent))
                 finished = _first_to_finish(running, progress)
                 running.remove(finished)
                 kept.add(finished.record())
@@ -113,9 +116,9 @@ def _context() -> Any:
     return context
 
 
-def _start(context: Any, work: Work | None, cell: Cell, threads: int) -> _Running:
+def _start(context: Any, work: Work | None, cell: Cell, threads: int, folder: Path) -> _Running:
     answer, send = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(work, cell, threads, send), daemon=True)
+    process = context.Process(target=_serve, args=(work, cell, threads, folder, send), daemon=True)
     process.start()
     send.close()
     return _Running(cell, process, answer)
@@ -127,14 +130,14 @@ def _first_to_finish(running: list[_Running], progress: Progress) -> _Running:
     return next(one for one in running if one.answer in ready)
 
 
-def _serve(work: Work | None, cell: Cell, threads: int, send: Connection) -> None:
+def _serve(work: Work | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
     """The life of a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if work is None:
         from rpim.benchmark.cell import run_cell
 
-        work = run_cell
+        work = functools.partial(run_cell, folder=folder)
     send.send_bytes(json.dumps(work(cell, threads)).encode())
 
 
