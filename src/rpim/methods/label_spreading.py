@@ -38,7 +38,7 @@ class SpreadLabels(TransductiveEstimator):
     * If fewer rows than new classes are far, the farthest rows are the seeds.
     * The graph, its width and the clamping are scikit-learn's defaults (7 neighbours, alpha 0.2). Its kernel of
       neighbours keeps the graph sparse; memory grows with rows x classes.
-    * A row to which nothing spreads, in a part of the graph without a seed, takes the class of the nearest seed.
+    * A row to which nothing spreads, as no seed is within a few steps on the graph, takes the nearest seed's class.
 
     Parameters
     ----------

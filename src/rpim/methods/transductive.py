@@ -51,9 +51,12 @@ class TransductiveEstimator(DiscoveryEstimator):
         else:
             decided, n_classes = self._decide(problem)
         self._row_classes = torch.cat([problem.labels, decided.to(problem.labels)])
-        # More classes than different rows: a class without a row hides behind the first known one and takes no row.
-        hidden = problem.x[self._row_classes == 0].mean(dim=0).repeat(n_classes, 1)
-        return nearest_centroid_head(class_means(problem.x, self._row_classes, hidden), self.temperature)
+        means = class_means(problem.x, self._row_classes, problem.x.new_zeros(n_classes, problem.x.shape[1]))
+        head = nearest_centroid_head(means, self.temperature)
+        # More classes than different rows leave one without a row: it has no mean, and no probability.
+        assert head.offsets is not None
+        head.offsets[torch.bincount(self._row_classes, minlength=n_classes) == 0] = -torch.inf
+        return head
 
     def _classes_of_rows(self, problem: Problem) -> Tensor:
         return self._row_classes
