@@ -34,7 +34,8 @@ class UMAPHDBSCAN(TransductiveEstimator):
     """A map of the rows by UMAP, its dense places by HDBSCAN, and names for these by the labels in them.
 
     A cluster is the known class that most of its labelled rows have; several clusters may be one class. A cluster
-    without a labelled row is a new class. Needs ``umap-learn``: ``pip install 'rpim[maps]'``.
+    without a labelled row is a new class, so one stray label is enough to make a cluster a known one. Needs
+    ``umap-learn``: ``pip install 'rpim[maps]'``.
 
     What was decided
     ----------------
@@ -138,11 +139,11 @@ class UMAPHDBSCAN(TransductiveEstimator):
         else:
             tried = cuts_towards(self.n_classes, cut, largest=len(on_map) // self.n_classes)
         self.history_ = [
-            {"min_cluster_size": cut.size, "clusters": len(cut.names), "classes": cut.n_classes, "noise": cut.n_noise}
-            for cut in tried
+            {"min_cluster_size": one.size, "clusters": len(one.names), "classes": one.n_classes, "noise": one.n_noise}
+            for one in tried
         ]
         self.n_iter_ = len(tried)
-        best = min(tried, key=lambda cut: (abs(cut.n_classes - problem.n_classes), cut.n_noise))
+        best = min(tried, key=lambda one: (abs(one.n_classes - problem.n_classes), one.n_noise))
         if self.n_classes is not None and best.n_classes != self.n_classes:
             warnings.warn(
                 f"HDBSCAN found {best.n_classes} classes and not n_classes={self.n_classes}, because it cannot be told "
