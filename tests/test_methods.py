@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import PIM, RPIM, InputError, gcd_accuracy, methods
-from rpim.methods import GCD, RIM, TIM, KMeans
+from rpim.methods import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels
+from rpim.methods.transductive import TransductiveEstimator
 
+needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")
 QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 2, "max_iter": 20, "random_state": 0}
 
 
@@ -39,7 +42,17 @@ def expected_failures(estimator):
 
 @pytest.mark.parametrize(
     "estimator",
-    [RPIM(**QUICK, beta=0.2), PIM(**QUICK), RIM(max_iter=20), TIM(max_iter=20), GCD(n_init=2), KMeans(n_init=2)],
+    [
+        RPIM(**QUICK, beta=0.2),
+        PIM(**QUICK),
+        RIM(max_iter=20),
+        TIM(max_iter=20),
+        GCD(n_init=2),
+        KMeans(n_init=2),
+        SelfTraining(),
+        SpreadLabels(),
+        pytest.param(UMAPHDBSCAN(), marks=needs_umap),
+    ],
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_check_estimator(estimator):
@@ -214,21 +227,26 @@ def test_too_few_known_classes_for_a_search_use_the_defaults(problem):
     assert (model.trade_off_, model.beta_, model.weight_decay_) == (0.1, 0.2, 0.01)
 
 
-@pytest.mark.parametrize("name", methods.__all__)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_umap) if name == "UMAPHDBSCAN" else name for name in methods.__all__]
+)
 def test_every_method_finds_separated_groups_and_keeps_the_contract(name, problem):
     X, y, truth = problem
     named = np.where(y < 0, "", np.array([f"class {c}" for c in truth]))
     model = getattr(methods, name)(n_classes=6, random_state=0).fit(X, named)
-    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.98
+    # These take the rows that look least like their class for new ones, and predict by another rule than they decide.
+    rowwise = isinstance(model, TransductiveEstimator)
+    right = 0.95 if rowwise else 0.98
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > right
     assert model.known_classes_.tolist() == [f"class {c}" for c in range(4)]
     assert model.new_classes_.tolist() == ["new-1", "new-2"]
     assert (model.labels_[y >= 0] == named[y >= 0]).all(), "labelled rows keep their label"
     known = (truth < 4) & (y < 0)
-    assert np.mean(model.labels_[known] == np.array([f"class {c}" for c in truth[known]])) > 0.98, "by their own name"
+    assert np.mean(model.labels_[known] == np.array([f"class {c}" for c in truth[known]])) > right, "by their own name"
     probabilities = model.predict_proba(X)
     assert probabilities.shape == (180, 6)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
-    assert np.mean(model.predict(X)[y < 0] == model.labels_[y < 0]) == 1.0
+    assert np.mean(model.predict(X)[y < 0] == model.labels_[y < 0]) >= (right if rowwise else 1.0)
     assert model.history_
     assert model.n_iter_ >= 1
 

@@ -151,7 +151,12 @@ def discover(
         int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
     ] = None,
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="rpim, or to compare: pim tim rim gcd kmeans uno orca rankstats.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="rpim, or to compare: pim tim rim gcd kmeans uno orca rankstats spreadlabels selftraining "
+            "umaphdbscan.",
+        ),
     ] = "rpim",
     settings: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
     trade_off: Annotated[

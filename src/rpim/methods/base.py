@@ -89,18 +89,23 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             others = tuple(self._view(view, k, order, device) for k, view in enumerate(views, start=2))
             problem = Problem(x, labels, len(known), n_classes, generator, progress, others)
             self.head_ = self._discover(problem)
+        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
         self.known_classes_ = known
         self.classes_ = name_new_classes(known, n_classes - len(known))
         self.new_classes_ = self.classes_[len(known) :]
         self.n_classes_ = n_classes
         assigned = np.empty(len(codes), dtype=np.int64)
-        assigned[order] = self.head_.predict(x).cpu().numpy()
+        assigned[order] = self._classes_of_rows(problem).cpu().numpy()
         self.labels_ = self.classes_[np.where(codes >= 0, codes, assigned)]
         return self
 
     @abstractmethod
     def _discover(self, problem: Problem) -> Head:
         """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
+
+    def _classes_of_rows(self, problem: Problem) -> Tensor:
+        """The class of each row of the fit, by number: what the head says, unless the method decides by row. (N,)"""
+        return self.head_.predict(problem.x)
 
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""

@@ -1,0 +1,92 @@
+"""What the baselines of everyday practice share: they decide the class of the rows at hand, and know no others.
+
+Spreading labels over a graph, or clustering a map, gives the rows of the fit a class each and has no rule for a new
+row. ``labels_`` is what they decided. A new row gets the class of the nearest class mean, so ``predict`` on the rows
+of the fit may differ from ``labels_``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+from sklearn.utils._param_validation import Interval
+from torch import Tensor
+
+from rpim.centroids import class_means, kmeans
+from rpim.head import Head
+from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.methods.gcd import nearest_centroid_head
+
+
+class TransductiveEstimator(DiscoveryEstimator):
+    """A method that decides row by row; a subclass offers ``_decide``, from a `Problem` to the class of each row."""
+
+    temperature: float
+    history_: list[dict[str, float]]
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
+        "normalise": ["boolean"],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    @abstractmethod
+    def _decide(self, problem: Problem) -> tuple[Tensor, int]:
+        """The class of each unlabelled row, by number, and how many classes there are. (n_unlabelled,)
+
+        There is one such row at least. Sets ``history_`` and ``n_iter_``.
+        """
+
+    def _discover(self, problem: Problem) -> Head:
+        if len(problem.labels) == len(problem.x):
+            self.history_, self.n_iter_ = [{"unlabelled": 0}], 1
+            decided, n_classes = problem.labels[:0], problem.n_classes
+        else:
+            decided, n_classes = self._decide(problem)
+        self._row_classes = torch.cat([problem.labels, decided.to(problem.labels)])
+        means = class_means(problem.x, self._row_classes, problem.x.new_zeros(n_classes, problem.x.shape[1]))
+        head = nearest_centroid_head(means, self.temperature)
+        # More classes than different rows leave one without a row: it has no mean, and no probability.
+        assert head.offsets is not None
+        head.offsets[torch.bincount(self._row_classes, minlength=n_classes) == 0] = -torch.inf
+        return head
+
+    def _classes_of_rows(self, problem: Problem) -> Tensor:
+        return self._row_classes
+
+
+def cluster_into_new(
+    problem: Problem, strangeness: Tensor, is_strange: Tensor, *, n_init: int, max_iter: int
+) -> tuple[Tensor, Tensor]:
+    """k-means of the unlabelled rows that look like no known class, into the new classes.
+
+    Parameters
+    ----------
+    strangeness : (n_unlabelled,)
+        How little a row looks like a known class.
+    is_strange : (n_unlabelled,)
+        Whether that is too little. If fewer rows than new classes are, the strangest rows are taken.
+
+    Returns
+    -------
+    rows : (n_strange,)
+        Numbers of the rows, among the unlabelled ones.
+    classes : (n_strange,)
+        The class of each, from n_known on.
+    """
+    free = problem.x[len(problem.labels) :]
+    rows = torch.nonzero(is_strange).flatten()
+    if len(rows) < problem.n_new:
+        rows = strangeness.topk(min(problem.n_new, len(free))).indices
+    if problem.n_new == 0 or len(rows) == 0:
+        nobody = torch.empty(0, dtype=torch.long, device=free.device)
+        return nobody, nobody
+    found = kmeans(free[rows], problem.n_new, n_init=n_init, max_iter=max_iter, generator=problem.generator)
+    return rows, found.labels + problem.n_known
