@@ -24,6 +24,9 @@ SYSTEMS = {
 }  # fmt: skip
 """The paper's systems in its order."""
 
+PRACTICE = {"selftraining": "Self-training", "spreadlabels": "Label spreading", "umaphdbscan": "UMAP + HDBSCAN"}
+"""What is not in the paper, but used in practice."""
+
 TRANSFORMATIONS = {
     "linear": "Linear layer without bias", "linear-bias": "Linear layer with bias",
     "mlp": "Two linear layers with bias", "semantic-scale-bias": "Learned input conditioned weight and bias",
@@ -68,7 +71,7 @@ def _main() -> tuple[Study, ...]:
     methods, left_out = [], []
     for name in (first, *others, *rest):
         missing = METHODS[name].missing_extra()
-        shown = SYSTEMS.get(name, METHODS[name].__name__)
+        shown = {**SYSTEMS, **PRACTICE}.get(name, METHODS[name].__name__)
         if missing is None:
             methods.append(Method(shown, name))
         else:
