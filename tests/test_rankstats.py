@@ -13,8 +13,15 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import InputError, gcd_accuracy
 from rpim.methods import rankstats
-from rpim.methods.rankstats import RankStats, consistency_loss, label_loss, pair_loss, ramp_up, same_ranking
-from rpim.methods.two_views import Network
+from rpim.methods.rankstats import (
+    RankStats,
+    consistency_loss,
+    label_loss,
+    pair_loss,
+    ramp_up,
+    shared_top_features,
+    telling_count,
+)
 
 QUICK = {"n_classes": 6, "n_epochs": 5, "random_state": 0}
 
@@ -33,25 +40,31 @@ def accuracy(model, y, truth):
     return gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4))
 
 
-@pytest.mark.parametrize(
-    ("n_shared", "expected"),
-    [
-        (2, [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
-        (1, [[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]]),
-    ],
-)
-def test_same_ranking_compares_the_sets_of_the_features_of_largest_magnitude(n_shared, expected):
+def test_the_largest_features_that_two_rows_share_are_counted():
     rows = torch.tensor(
         [
             [0.9, 0.5, 0.1, 0.0, 0.0],  # {0, 1}
-            [0.3, -0.8, 0.0, 0.2, 0.1],  # {1, 0}: another order, another sign
-            [0.0, 0.6, 0.2, -0.7, 0.1],  # {3, 1}: one of each
-            [0.1, 0.2, 0.0, 0.3, -0.9],  # {4, 3}: none of the first two
+            [0.3, 0.8, 0.0, -0.9, 0.1],  # {1, 0}: another order; the negative one is the smallest
+            [0.0, 0.6, 0.2, 0.7, 0.1],  # {3, 1}: one of each
+            [0.1, 0.2, 0.0, 0.3, 0.9],  # {4, 3}: none of the first two
         ]
     )
-    same = same_ranking(rows, n_top=2, n_shared=n_shared)
-    assert same.dtype == torch.bool
-    assert same.int().tolist() == expected
+    expected = [[2, 2, 1, 0], [2, 2, 1, 0], [1, 1, 2, 1], [0, 0, 1, 2]]
+    assert shared_top_features(rows, n_top=2).int().tolist() == expected
+
+
+def test_the_count_that_tells_pairs_of_one_class_best():
+    """Of one class: pairs 01 (3 shared) and 23 (2); of two: 02 (2), the others 0 or 1.
+
+    From 3 on: 1 of 1 right, F1 = 2 / (1 + 2). From 2 on: 2 of 3, F1 = 4 / (3 + 2), the best. From 1 on: 2 of 4, 4 / 6.
+    """
+    shared = torch.tensor([[9.0, 3, 2, 1], [3, 9, 0, 0], [2, 0, 9, 2], [1, 0, 2, 9]])
+    labels = torch.tensor([0, 0, 1, 1])
+    assert telling_count(shared, labels[:, None] == labels) == 2
+
+
+def test_without_two_labelled_rows_of_a_class_only_the_most_alike_count():
+    assert telling_count(torch.tensor([[5.0, 3], [3, 5]]), torch.eye(2, dtype=torch.bool)) == 5
 
 
 def test_pair_loss_by_hand():
@@ -73,7 +86,7 @@ def test_a_pair_that_is_surely_wrong_costs_a_finite_amount():
 
 def test_without_rows_there_is_no_loss():
     none = torch.zeros(0, 3)
-    assert pair_loss(none, none, same_ranking(none, 2, 1)).item() == 0
+    assert pair_loss(none, none, torch.zeros(0, 0, dtype=torch.bool)).item() == 0
     assert label_loss(none, torch.zeros(0, dtype=torch.long)).item() == 0
 
 
@@ -88,58 +101,80 @@ def test_ramp_up_at_start_middle_and_end():
     assert ramp_up(20, 20) == ramp_up(35, 20) == ramp_up(0, 0) == 1.0
 
 
-def test_each_term_of_the_first_step_is_of_the_right_head(blobs, monkeypatch):
+@pytest.mark.parametrize("incremental", [False, True])
+def test_each_term_of_the_first_step(incremental, blobs, monkeypatch):
     X, truth = blobs([4, 4, 4], 7, spread=0.3)
     view, _ = blobs([4, 4, 4], 7, spread=0.3, seed=1)
     known = torch.arange(12) < 6  # four rows of class 0, two of class 1; none of class 2
-    heads = [torch.eye(7)[:3] + 0.1, torch.eye(7)[[2, 0, 1]] + 0.2]  # incremental and pairwise, made to differ
-    monkeypatch.setattr(rankstats, "Network", lambda starts, temperature: Network(heads, temperature))
-    model = RankStats(3, n_top=2, n_epochs=1, ramp_up_epochs=1, incremental_weight=3.0, consistency_weight=2.0)
-    model.set_params(random_state=0).fit(X.numpy(), torch.where(known, truth, -1).numpy(), views=[view.numpy()])
+    prototypes = torch.eye(7)[:3] + 0.1
+    monkeypatch.setattr(RankStats, "_starts", lambda self, problem, n_classes: [prototypes])
+    settings = {"n_top": 2, "n_shared": 1, "n_epochs": 1, "ramp_up_epochs": 1, "consistency_weight": 2.0}
+    model = RankStats(3, **settings, incremental=incremental, random_state=0)
+    model.fit(X.numpy(), torch.where(known, truth, -1).numpy(), views=[view.numpy()])
 
-    log_p, log_other = (
-        [(10 * rows @ (w / w.norm(dim=1, keepdim=True)).T).log_softmax(dim=1) for w in heads] for rows in (X, view)
-    )
-    top = [set(row.abs().argsort(descending=True)[:2].tolist()) for row in X[~known]]
+    logits = 10 * X @ (prototypes / prototypes.norm(dim=1, keepdim=True)).T
+    other = 10 * view @ (prototypes / prototypes.norm(dim=1, keepdim=True)).T
+    p, p_other = logits.softmax(dim=1), other.softmax(dim=1)
+    top = [set(row.argsort(descending=True)[:2].tolist()) for row in X[~known]]
     same = torch.tensor([[bool(a & b) for b in top] for a in top])
     assert 6 < same.sum() < 36, "neither all pairs nor only rows with themselves"
-    agreement = log_p[1][~known].exp() @ log_other[1][~known].exp().T
-    given = log_p[1][~known].argmax(dim=1)
-    distances = [(a.exp() - b.exp()).square().sum(dim=1).mean() for a, b in zip(log_p, log_other, strict=True)]
+    agreement = p[~known] @ p_other[~known].T
+    among_known = logits[known, :2].log_softmax(dim=1)  # the new class has no part in the labels
     expected = {
-        "labels": -sum(float(each[known, truth[known]].mean()) for each in log_p),
+        "labels": -float(among_known[torch.arange(6), truth[known]].mean()),
         "pairs": -float(torch.where(same, agreement, 1 - agreement).log().mean()),
-        "incremental": -3 * math.exp(-5) * float(log_p[0][~known, given].mean()),
-        "consistency": 2 * math.exp(-5) * float(sum(distances)),
+        "consistency": 2 * math.exp(-5) * float((p - p_other).square().sum(dim=1).mean()),
     }
+    if incremental:  # the labels among all classes, and the first classifier's classes with the weight of the ramp
+        surprise = -logits.log_softmax(dim=1)
+        own = surprise[known, truth[known]].mean() + math.exp(-5) * surprise[~known].min(dim=1).values.mean()
+        expected["incremental"] = float(own)
     assert model.history_[0] == pytest.approx({**expected, "objective": sum(expected.values())}, rel=1e-4)
 
 
-def test_whole_rows_are_ranked_though_views_lack_features(problem, monkeypatch):
+def test_labels_do_not_push_new_prototypes_away(problem, monkeypatch):
+    """All rows labelled, so that labels are all there is to learn from: the prototypes of new classes stay."""
+    X, _, truth = problem
+    start = torch.stack([torch.from_numpy(X[truth == k].mean(axis=0)) for k in range(6)])
+    start = start / start.norm(dim=1, keepdim=True)
+    monkeypatch.setattr(RankStats, "_starts", lambda self, problem, n_classes: [start])
+    kept = truth < 4
+    with pytest.warns(UserWarning, match="nothing to discover"):
+        model = RankStats(**QUICK, consistency_weight=0.0).fit(X[kept], truth[kept])
+    moved = (model.head_.prototypes - start).norm(dim=1)
+    assert moved[4:].max() < 1e-6
+    assert moved[:4].min() > 1e-3
+
+
+def test_whole_rows_are_ranked_by_the_features_of_the_embedding(problem, monkeypatch):
+    """Though views lack features, and training is in 8 principal directions: there the same few are always largest."""
     X, y, _ = problem
     ranked = []
     monkeypatch.setattr(
-        rankstats, "same_ranking", lambda rows, *counts: ranked.append(rows) or same_ranking(rows, *counts)
+        rankstats, "shared_top_features", lambda rows, n_top: ranked.append(rows) or shared_top_features(rows, n_top)
     )
-    RankStats(6, n_epochs=1, feature_dropout=0.5, random_state=0).fit(X, y)
-    assert len(ranked) == 1
-    assert np.allclose(np.sort(ranked[0].numpy(), axis=0), np.sort(X[y < 0], axis=0), atol=1e-6)
+    model = RankStats(6, n_epochs=1, n_components=8, feature_dropout=0.5, random_state=0).fit(X, y)
+    of_labelled, of_batch = ranked
+    directions = model.components_.numpy()  # (24, 8)
+    projected = X @ directions / np.linalg.norm(X @ directions, axis=1, keepdims=True)
+    for rows, kept in ((of_labelled, y >= 0), (of_batch, y < 0)):
+        expected = projected[kept] @ directions.T
+        assert np.allclose(np.sort(rows.numpy(), axis=0), np.sort(expected, axis=0), atol=1e-5)
 
 
-def test_every_separated_class_is_found(problem):
+@pytest.mark.parametrize("incremental", [False, True])
+def test_every_separated_class_is_found(incremental, problem):
     X, y, truth = problem
-    model = RankStats(n_classes=6, random_state=0).fit(X, y)
+    model = RankStats(n_classes=6, incremental=incremental, random_state=0).fit(X, y)
     found = accuracy(model, y, truth)
     assert min(found.all, found.known, found.unknown) > 0.98
     assert (model.predict(X)[truth < 4] == truth[truth < 4]).mean() > 0.98
     assert model.known_classes_.tolist() == [0, 1, 2, 3]
     assert model.new_classes_.tolist() == [4, 5]
-    assert model.n_iter_ == len(model.history_) == 50
-    assert model.history_[-1]["pairs"] < 0.9 * model.history_[0]["pairs"]
+    assert model.n_iter_ == len(model.history_) == 30
 
 
-def test_the_classes_of_the_pairs_reach_the_head_that_predicts(problem, monkeypatch):
-    """From a start that cannot tell the new classes apart, ranking statistics part them, by way of the other head."""
+def test_pairs_part_new_classes_that_the_start_confuses(problem, monkeypatch):
     X, y, truth = problem
 
     def starts(self, problem, n_classes):
@@ -150,7 +185,8 @@ def test_the_classes_of_the_pairs_reach_the_head_that_predicts(problem, monkeypa
     monkeypatch.setattr(RankStats, "_starts", starts)
     shared = {"n_classes": 6, "learning_rate": 0.01, "consistency_weight": 0.0, "random_state": 0}
     with_pairs = accuracy(RankStats(**shared).fit(X, y), y, truth).unknown
-    without = accuracy(RankStats(**shared, incremental_weight=0.0).fit(X, y), y, truth).unknown
+    monkeypatch.setattr(rankstats, "pair_loss", lambda p, p_other, same: 0.0 * p.sum())
+    without = accuracy(RankStats(**shared).fit(X, y), y, truth).unknown
     assert with_pairs > 0.98
     assert without < 0.9
 
@@ -205,26 +241,33 @@ def test_one_unlabelled_row_and_batches_without_any_or_larger_than_the_data(batc
 def test_more_features_to_share_than_to_rank_is_one_clear_sentence(problem):
     X, y, _ = problem
     with pytest.raises(InputError, match="n_shared=6 is larger than n_top=5; give at most 5"):
-        RankStats(**QUICK, n_shared=6).fit(X, y)
+        RankStats(**QUICK, n_top=5, n_shared=6).fit(X, y)
 
 
 @pytest.mark.parametrize(
     ("parameters", "used"),
     [
-        ({}, (5, 4)),  # all but one
-        ({"n_shared": 5}, (5, 5)),
-        ({"n_top": 1}, (1, 1)),  # at least one
-        ({"n_top": 40}, (12, 11)),  # more than there are: half of the 24
-        ({"n_components": 4}, (2, 1)),  # half of those that are kept
-        ({"n_components": 4, "n_shared": 5}, (2, 2)),
-        ({"n_components": 1}, (1, 1)),
+        ({"n_top": 5, "n_shared": 3}, (5, 3)),
+        ({"n_shared": 40}, (12, 12)),  # more than there are: half of the 24
+        ({"n_components": 4, "n_shared": 5}, (12, 5)),  # of the features, not of the directions
     ],
 )
-def test_at_most_half_of_the_features_are_ranked_and_all_but_one_shared(parameters, used, problem):
+def test_at_most_half_of_the_features_are_ranked(parameters, used, problem):
     X, y, _ = problem
     model = RankStats(**QUICK, **parameters).fit(X, y)
     assert (model.n_top_, model.n_shared_) == used
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_labelled_rows_say_how_many_features_a_class_shares(problem):
+    """Of separated groups the count is one that parts the labelled rows: mostly reached within a class alone."""
+    X, y, _ = problem
+    model = RankStats(**QUICK, n_top=8).fit(X, y)
+    labelled = torch.from_numpy(X[y >= 0])
+    shared = shared_top_features(labelled, 8) >= model.n_shared_
+    same = torch.from_numpy(y[y >= 0][:, None] == y[y >= 0])
+    assert shared[same].float().mean() > 0.8
+    assert shared[~same].float().mean() < 0.2
 
 
 def test_clone_keeps_every_parameter(problem):

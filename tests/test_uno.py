@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import gcd_accuracy
-from rpim.methods.uno import UNO, balanced_assignment, swapped_targets
+from rpim.methods.uno import UNO, balanced_assignment, class_factors, swapped_targets
 
 QUICK = {"n_classes": 6, "n_heads": 2, "n_epochs": 3, "batch_size": 64, "random_state": 0}
 
@@ -48,35 +48,45 @@ def cosines_with_odds(*odds, epsilon):
 
 
 def test_each_view_is_to_predict_its_label_or_the_assignment_of_the_other_view():
-    """Odds r and 1/r of two rows are balanced already, so the assignment is r / (1 + r) and the rest."""
+    """Odds r become 3 r where class 0 has three times the factor of class 1, so 3 r / (1 + 3 r) and the rest."""
     first = cosines_with_odds(3, 1 / 3, 1e6, 1e6, epsilon=0.05)
-    second = cosines_with_odds(9, 1 / 9, 1e6, 1e6, epsilon=0.05)
-    labels = torch.tensor([-1, -1, 1, 0])  # the labelled rows would like class 0, and have no part in the balance
-    for_first, for_second = swapped_targets(first, second, labels, epsilon=0.05)
-    torch.testing.assert_close(for_first, torch.tensor([[0.9, 0.1], [0.1, 0.9], [0.0, 1.0], [1.0, 0.0]]))
-    torch.testing.assert_close(for_second, torch.tensor([[0.75, 0.25], [0.25, 0.75], [0.0, 1.0], [1.0, 0.0]]))
+    second = cosines_with_odds(1, 1 / 9, 1e6, 1e6, epsilon=0.05)
+    labels = torch.tensor([-1, -1, 1, 0])
+    for_first, for_second = swapped_targets(first, second, labels, torch.tensor([6.0, 2.0]), epsilon=0.05)
+    torch.testing.assert_close(for_first, torch.tensor([[0.75, 0.25], [0.25, 0.75], [0.0, 1.0], [1.0, 0.0]]))
+    torch.testing.assert_close(for_second, torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]))
 
 
-def test_the_assignment_gives_the_classes_equal_mass():
+def test_the_factors_give_the_classes_equal_mass():
     """Odds 16 and 1: both rows keep the ratio 16 of their odds, and with equal mass these are 4 and 1/4."""
     cosines = cosines_with_odds(16, 1, epsilon=0.2)
-    expected = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
-    torch.testing.assert_close(balanced_assignment(cosines, 0.2, iterations=50), expected)
-    torch.testing.assert_close(balanced_assignment(cosines, 0.2), expected, atol=0.02, rtol=0.0)
-    unbalanced = torch.softmax(cosines / 0.2, dim=1).sum(dim=0)
-    assert float(unbalanced[0]) > 1.4, "the scores themselves have too much of class 0"
+    factors = class_factors(cosines, 0.2, iterations=50)
+    assert float(factors[1] / factors[0]) == pytest.approx(4.0, rel=1e-4)
+    torch.testing.assert_close(balanced_assignment(cosines, factors, 0.2), torch.tensor([[0.8, 0.2], [0.2, 0.8]]))
+    after_three = balanced_assignment(cosines, class_factors(cosines, 0.2), 0.2)
+    torch.testing.assert_close(after_three, torch.tensor([[0.8, 0.2], [0.2, 0.8]]), atol=0.02, rtol=0.0)
+
+
+def test_a_batch_of_one_class_stays_in_it():
+    """The balance is that of all rows: rows of a batch are not spread over classes that happen to be missing in it."""
+    everything = cosines_with_odds(100, 100, 1 / 100, 1 / 100, epsilon=0.05)
+    factors = class_factors(everything, 0.05)
+    in_batch = balanced_assignment(everything[:2], factors, 0.05)
+    torch.testing.assert_close(in_batch[:, 0], torch.full((2,), 100 / 101))
 
 
 def test_a_hard_assignment_of_far_cosines_stays_finite():
     cosines = torch.tensor([[1.0, -1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]])
-    assigned = balanced_assignment(cosines, 0.001)
+    factors = class_factors(cosines, 0.001)
+    assigned = balanced_assignment(cosines, factors, 0.001)
     torch.testing.assert_close(assigned.sum(dim=1), torch.ones(3))
     assert assigned.argmax(dim=1).tolist() == [0, 0, 1]
 
 
 def test_targets_are_constants():
     cosines = cosines_with_odds(3, 2, 5, epsilon=0.05).requires_grad_()
-    targets = swapped_targets(cosines, 2.0 * cosines, torch.tensor([-1, -1, 0]), epsilon=0.05)
+    labels = torch.tensor([-1, -1, 0])
+    targets = swapped_targets(cosines, 2.0 * cosines, labels, torch.ones(2), epsilon=0.05)
     assert not any(target.requires_grad for target in targets)
 
 
@@ -86,7 +96,7 @@ def test_finds_the_separated_groups_by_default(problem):
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all == 1.0
     assert model.known_classes_.tolist() == [0, 1, 2, 3]
     assert model.new_classes_.tolist() == [4, 5]
-    assert model.n_iter_ == len(model.history_) == 50
+    assert model.n_iter_ == len(model.history_) == 30
 
 
 def test_the_objective_is_the_sum_of_the_heads_and_falls(problem):

@@ -70,13 +70,15 @@ class ORCA(TwoViewEstimator):
     The published method trains the last block of an image encoder along. Here
 
     * what is trained instead is a shift of the embedding, between views that are stored or made by dropping features,
-      from prototypes that start at the centroids of semi-supervised k-means (`rpim.methods.two_views` says why);
+      from prototypes that start at merged clusters (`rpim.methods.two_views` says why);
     * Adam takes the place of gradient descent with momentum, its rate falling as a cosine instead of in steps;
     * batches are drawn from all rows alike, so the share of labelled rows in one is as in the data on average only;
     * the partner of a labelled row is the next of its class in the shuffled batch, instead of a draw of its own;
     * the margin follows the uncertainty all the way, as in the paper's equation; the authors' program stops it at 0.5.
 
-    The terms, their weights and the scale of the cosines are as published.
+    The terms, their weights, the scale of the cosines and the batch are as published. Most of what it gains over
+    k-means is the start's; on problems made of the labelled rows of four real feature sets training added 2 points of
+    All, 5 of Known and 1 of Unknown.
 
     Parameters
     ----------
@@ -136,9 +138,9 @@ class ORCA(TwoViewEstimator):
         margin_weight: float = 1.0,
         pairwise_weight: float = 1.0,
         entropy_weight: float = 1.0,
-        n_epochs: int = 50,
+        n_epochs: int = 30,
         batch_size: int = 512,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 5e-3,
         weight_decay: float = 0.0,
         feature_dropout: float = 0.1,
         temperature: float = 10.0,

@@ -7,8 +7,9 @@ embeddings the encoder stands still, so
   identity, with classifiers of unit prototypes on it;
 * the two views are the stored ones where the feature set has them, and else two copies of the embedding with some of
   its features dropped at random;
-* prototypes start at the centroids of semi-supervised k-means, as PIM's do, instead of at random: a fixed encoder does
-  not move towards random ones.
+* prototypes start at small clusters that are merged into as many as there are classes, as RPIM's starts do, instead of
+  at random: a fixed encoder does not move towards random ones. From one run of k-means the methods ended 2 to 4
+  points of All lower, on problems made of the labelled rows of four real feature sets.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 from torch.nn import functional
 
-from rpim.centroids import restarts
+from rpim.centroids import merged_clusters, restarts
 from rpim.head import Head
 from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.transforms import SemanticBias
@@ -86,9 +87,13 @@ class TwoViewEstimator(DiscoveryEstimator):
     }
 
     def _starts(self, problem: Problem, n_classes: list[int]) -> list[Tensor]:
-        """Prototypes from semi-supervised k-means, for heads of that many classes each."""
+        """Prototypes for heads of that many classes each, every one from clusters of its own."""
+        x, labels, generator = problem.x, problem.labels, problem.generator
         return [
-            restarts(problem.x, problem.labels, k, n_init=1, max_iter=20, generator=problem.generator)[0].centroids
+            merged_clusters(x, labels, k, generator=generator)
+            if k == problem.n_classes
+            # more clusters than there are classes are small ones: nothing to merge
+            else restarts(x, labels, k, n_init=1, max_iter=20, generator=generator)[0].centroids
             for k in n_classes
         ]
 
