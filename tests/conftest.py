@@ -59,14 +59,6 @@ def make_transform():
 
 
 @pytest.fixture
-def threads():
-    """Sets how many cores torch may use, until the test ends."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def benchmark(capsys, monkeypatch, tmp_path):
     """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
     from rpim.cli import app

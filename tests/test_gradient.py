@@ -180,18 +180,14 @@ def test_a_class_no_row_chooses_stays_finite(dtype, epsilon, make_transform):
 
 @pytest.mark.parametrize("name", ["none", "semantic-bias", "low-rank"])
 @pytest.mark.parametrize("which", ["mixed", "added", "epsilon 0.3"])
-@pytest.mark.parametrize(("n_threads", "n_parts", "n_blocks"), [(1, 1, 3), (2, 2, 4), (8, 3, 3)])
-def test_many_blocks_on_many_cores_give_what_one_gives(
-    name, which, n_threads, n_parts, n_blocks, make_transform, monkeypatch, threads
-):
-    # Labelled rows end inside the second block: a full one, a mixed one and others without labels.
+def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatch):
+    # Labelled rows end inside the second of three blocks: a full one, a mixed one and one without labels.
     x, labels, prototypes = problem(n=700, n_labelled=300)
-    threads(n_threads)
     results = []
-    for limit, expected in ((1 << 30, (1, 1)), (1, (n_parts, n_blocks))):
+    for limit, n_blocks in ((1 << 30, 1), (1, 3)):
         monkeypatch.setattr(memory, "_BLOCK_BYTES", limit)
         engine = InMemory(x, labels, N_CLASSES)
-        assert (len(engine.parts), len(list(engine.blocks()))) == expected
+        assert len(list(engine.blocks())) == n_blocks
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
         results.append(gradient(engine, head, OBJECTIVES[which]))
     (one, one_gradients), (many, many_gradients) = results
@@ -210,7 +206,7 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
         engine = InMemory(x, labels, N_CLASSES, keep=keep)
         results.append(gradient(engine, head, OBJECTIVES[which]))
-    assert engine.z.numel() + engine.log_z.numel() == 0, "nothing is held for all rows"
+    assert engine.z.numel() + engine.log_z.numel() <= 2 * 256 * N_CLASSES, "memory for a block, not for all rows"
     (kept, kept_gradients), (again, again_gradients) = results
     assert again == kept
     assert all(torch.equal(again_gradients[key], value) for key, value in kept_gradients.items())

@@ -13,13 +13,11 @@ from rpim import sinkhorn as module
 def sinkhorn(q, iterations=3, add_up=lambda total: total, n_rows=None, block=4):
     """Of a whole matrix, handed over in blocks of a few rows."""
 
-    def blocks():
+    def parts():
         for start in range(0, len(q), block):
-            part = q[start : start + block]
-            yield slice(start, start + block), part, torch.empty_like(part)
+            yield slice(start, start + block), q[start : start + block]
 
-    mass = add_up(q.sum(dim=0))
-    return module.sinkhorn(lambda work: add_up(work(blocks())), mass, n_rows or len(q), len(q), iterations)
+    return module.sinkhorn(parts, add_up(q.sum(dim=0)), n_rows or len(q), len(q), iterations, add_up)
 
 
 def pseudo_labels(q, iterations=3):

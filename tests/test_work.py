@@ -65,8 +65,7 @@ def test_no_step_records_a_graph():
     assert all(not g.requires_grad and g.grad_fn is None for g in gradients.values())
 
 
-def test_no_step_allocates_more_than_a_block(threads):
-    threads(1)  # what watches sees this thread alone
+def test_no_step_allocates_more_than_a_block():
     engine, head = problem("semantic-bias", n=60_000)  # several blocks of 26,214 rows
     block = max(len(b.x) for b in engine.blocks())
     assert block < engine.n_rows / 2
@@ -98,8 +97,7 @@ def test_training_goes_on_while_rows_still_change_their_class():
     assert len(optimise(engine, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
 
 
-def test_low_memory_keeps_no_matrix_of_rows_by_classes(threads):
-    threads(1)
+def test_low_memory_keeps_no_matrix_of_rows_by_classes():
     x = torch.randn(50_000, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(100)
     prototypes = x[:100].clone()

@@ -20,15 +20,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rpim.engine import Room, Sums
+from rpim.engine import Room
 from rpim.transforms import Gradients
 
 
 class FoldedPass:
     """One pass over the rows, forward and backward, of a head with the full semantic bias."""
 
-    def __init__(self, prototypes: Tensor, parameters: Mapping[str, Tensor], temperature: float) -> None:
-        d = prototypes.shape[1]
+    def __init__(
+        self, prototypes: Tensor, parameters: Mapping[str, Tensor], temperature: float, room: Room | None = None
+    ) -> None:
+        n_classes, d = prototypes.shape
+        self._room = room
         self._w, self._b, self._tau = prototypes, parameters["b"], temperature
         self._a = parameters["B"] + torch.eye(d, dtype=prototypes.dtype, device=prototypes.device)  # (D, D)
         self._v = (prototypes @ self._a).mul_(temperature)  # (K, D)
@@ -37,44 +40,46 @@ class FoldedPass:
         self._ab = self._b @ self._a  # (D,)
         self._bb = self._b @ self._b
         self._norms: dict[int, Tensor] = {}
+        self._sums: dict[str, Tensor] = {
+            "E": prototypes.new_zeros(n_classes, d), "e": prototypes.new_zeros(n_classes),
+            "Q": prototypes.new_zeros(d, d), "g": prototypes.new_zeros(d), "s": prototypes.new_zeros(1),
+        }  # fmt: skip
 
-    def logits(self, x: Tensor, number: int, room: Room | None = None) -> Tensor:
+    def logits(self, x: Tensor, number: int) -> Tensor:
         """tau * h(x) W^T of a block of rows. (n, K)"""
-        r = self._r(x, number, room)
-        return torch.addmm(self._wb, x, self._v.T, out=room.classes[: len(x)] if room else None).mul_(r)
+        r = self._r(x, number)
+        room = self._room.classes[: len(x)] if self._room else None
+        return torch.addmm(self._wb, x, self._v.T, out=room).mul_(r)
 
-    def _r(self, x: Tensor, number: int, room: Room | None) -> Tensor:
+    def _r(self, x: Tensor, number: int) -> Tensor:
         """1 / |Ax + b| of each row, computed once a pass: a number a row can always be kept. (n, 1)"""
         if number not in self._norms:
-            squared = torch.mm(x, self._s, out=room.features[: len(x)] if room else None).mul_(x).sum(dim=1)
+            room = self._room.features[: len(x)] if self._room else None
+            squared = torch.mm(x, self._s, out=room).mul_(x).sum(dim=1)
             squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
             self._norms[number] = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]
         return self._norms[number]
 
-    def new_sums(self) -> Sums:
-        """E, e, Q, g and s at zero."""
-        zeros = self._w.new_zeros
-        n_classes, d = self._w.shape
-        return {"E": zeros(n_classes, d), "e": zeros(n_classes), "Q": zeros(d, d), "g": zeros(d), "s": zeros(1)}
-
-    def backward(
-        self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor, sums: Sums, room: Room | None = None
-    ) -> None:
-        """Add a block to the sums, given its d(objective)/d(logits); both matrices are overwritten."""
-        r = self._r(x, number, room)
+    def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
+        """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; both matrices are overwritten."""
+        r = self._r(x, number)
         # <P_i, x_i' W^T> = <gradient_i, logits_i>, and since a row of the gradient sums to zero, log z will do.
         q = log_z.mul_(gradient).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
         p = gradient.mul_(r)
-        weighted = torch.mul(x, q, out=room.features[: len(x)] if room else None)  # (n, D)
-        sums["E"].addmm_(p.T, x)
-        sums["e"] += p.sum(dim=0)
-        sums["Q"].addmm_(weighted.T, x)
-        sums["g"] += weighted.sum(dim=0)
-        sums["s"] += q.sum()
+        weighted = torch.mul(x, q, out=self._room.features[: len(x)] if self._room else None)  # (n, D)
+        self._sums["E"].addmm_(p.T, x)
+        self._sums["e"] += p.sum(dim=0)
+        self._sums["Q"].addmm_(weighted.T, x)
+        self._sums["g"] += weighted.sum(dim=0)
+        self._sums["s"] += q.sum()
 
-    def gradients(self, sums: Sums) -> Gradients:
-        """The gradient of each parameter, from the sums over all rows."""
-        e_x, e_1, q, g, s = (sums[name] for name in ("E", "e", "Q", "g", "s"))
+    def sums(self) -> list[Tensor]:
+        """What has been added up over the rows of this place, to be totalled over all places."""
+        return list(self._sums.values())
+
+    def gradients(self) -> Gradients:
+        """The gradient of each parameter, once all rows have gone through."""
+        e_x, e_1, q, g, s = self.sums()
         e_x, e_1 = e_x * self._tau, e_1 * self._tau
         return {
             "prototypes": (e_x @ self._a.T).addr_(e_1, self._b),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rpim.blocks import row_blocks
-from rpim.engine import Room, Sums
+from rpim.engine import Room
 from rpim.folded import FoldedPass
 from rpim.transforms import Gradients, SemanticBias, Transform
 
@@ -37,11 +37,14 @@ class Head:
         """All that is trained, by name."""
         return {"prototypes": self.prototypes, **self.transform.parameters}
 
-    def begin(self, keep: bool = False) -> PlainPass | FoldedPass:
-        """What one pass over the rows goes through, forward and backward; ``keep`` trades memory for time."""
+    def begin(self, keep: bool = False, room: Room | None = None) -> PlainPass | FoldedPass:
+        """What one pass over the rows goes through, forward and backward.
+
+        ``keep`` trades memory for time; ``room`` is memory to work in, for blocks no larger than it.
+        """
         if type(self.transform) is SemanticBias:
-            return FoldedPass(self.prototypes, self.transform.parameters, self.temperature)
-        return PlainPass(self, keep)
+            return FoldedPass(self.prototypes, self.transform.parameters, self.temperature, room)
+        return PlainPass(self, keep, room)
 
     def probabilities(self, x: Tensor) -> Tensor:
         """z of any number of rows. (N, K)"""
@@ -68,14 +71,15 @@ class PlainPass:
     """Forward and backward through h and the classifier as they are written, for any transformation.
 
     A block of rows is known by a number, so that what its forward pass found can serve its backward pass: here the
-    refined rows, an N x D matrix, which are kept or computed again. ``room``, where given, is memory to work in, for
-    blocks no larger than it.
+    refined rows, an N x D matrix, which are kept or computed again.
     """
 
-    def __init__(self, head: Head, keep: bool) -> None:
+    def __init__(self, head: Head, keep: bool, room: Room | None) -> None:
         self._head = head
         self._keep = keep
+        self._room = room
         self._kept: dict[int, tuple[Tensor, Any]] = {}
+        self._gradients = {name: torch.zeros_like(value) for name, value in head.parameters.items()}
 
     def _forward(self, x: Tensor, number: int) -> tuple[Tensor, Any]:
         found = self._kept.get(number)
@@ -85,27 +89,25 @@ class PlainPass:
                 self._kept[number] = found
         return found
 
-    def logits(self, x: Tensor, number: int, room: Room | None = None) -> Tensor:
+    def logits(self, x: Tensor, number: int) -> Tensor:
         """tau * h(x) W^T of a block of rows. (n, K)"""
         x_new = self._forward(x, number)[0]
-        out = room.classes[: len(x)] if room else None
-        return torch.mm(x_new, self._head.prototypes.T, out=out).mul_(self._head.temperature)
+        room = self._room.classes[: len(x)] if self._room else None
+        return torch.mm(x_new, self._head.prototypes.T, out=room).mul_(self._head.temperature)
 
-    def new_sums(self) -> Sums:
-        """What the backward pass adds up over rows, at zero."""
-        return {name: torch.zeros_like(value) for name, value in self._head.parameters.items()}
-
-    def backward(
-        self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor, sums: Sums, room: Room | None = None
-    ) -> None:
-        """Add a block to the sums, given its d(objective)/d(logits)."""
+    def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
+        """Add up the gradients, given d(objective)/d(logits) of the block."""
         x_new, kept = self._forward(x, number)
         head = self._head
-        sums["prototypes"].addmm_(gradient.T, x_new, alpha=head.temperature)
+        self._gradients["prototypes"].addmm_(gradient.T, x_new, alpha=head.temperature)
         if head.transform.parameters:
             d_x_new = (gradient @ head.prototypes).mul_(head.temperature)  # (n, D)
-            head.transform.backward(x, x_new, kept, d_x_new, sums)
+            head.transform.backward(x, x_new, kept, d_x_new, self._gradients)
 
-    def gradients(self, sums: Sums) -> Gradients:
-        """The gradient of each parameter, from the sums over all rows."""
-        return {name: sums[name] for name in self._head.parameters}
+    def sums(self) -> list[Tensor]:
+        """What has been added up over the rows of this place, to be totalled over all places."""
+        return list(self._gradients.values())
+
+    def gradients(self) -> Gradients:
+        """The gradient of each parameter, once all rows have gone through."""
+        return self._gradients

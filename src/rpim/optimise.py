@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from rpim import objective as terms
-from rpim.engine import Block, InMemory, Part, Sums
+from rpim.engine import Block, InMemory
 from rpim.head import Head
-from rpim.sinkhorn import Rows, Scaling, sinkhorn
+from rpim.sinkhorn import Scaling, sinkhorn
 from rpim.transforms import Gradients
 
 History = list[dict[str, float]]
 
 _CHECK_EVERY = 10  # steps between two looks at the classes of the rows
-_TERMS = ("C", "L_R", "CE", "L_S")  # those that are means over rows
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Adam's usual numbers
 
 
@@ -85,20 +84,20 @@ class Probabilities:
     """z and log z of all rows in the course of a step, block by block, as often as they are wanted."""
 
     def __init__(self, engine: InMemory, head: Head) -> None:
-        self._keep = engine.keep
-        self.through = head.begin(engine.keep)
-        self._kept: set[int] = set()
+        self._engine = engine
+        self.through = head.begin(engine.keep, engine.room)
+        self._kept = False
 
-    def of(self, part: Part) -> Iterator[tuple[Block, Tensor, Tensor]]:
-        """Those of one part of the rows. (n, K), (n, K)"""
-        for block in part.blocks():
-            z, log_z = part.probabilities(block)
-            if block.number not in self._kept:
-                torch.log_softmax(self.through.logits(block.x, block.number, part.room), dim=1, out=log_z)
+    def __iter__(self) -> Iterator[tuple[int, Block, Tensor, Tensor]]:
+        engine = self._engine
+        for number, block in enumerate(engine.blocks()):
+            where = block.rows if engine.keep else slice(0, len(block.x))
+            z, log_z = engine.z[where], engine.log_z[where]
+            if not self._kept:
+                torch.log_softmax(self.through.logits(block.x, number), dim=1, out=log_z)
                 torch.exp(log_z, out=z)
-                if self._keep:
-                    self._kept.add(block.number)
-            yield block, z, log_z
+            yield number, block, z, log_z
+        self._kept = engine.keep
 
 
 def gradient(
@@ -111,79 +110,58 @@ def gradient(
     """
     n, n_unlabelled, n_labelled = engine.n_rows, max(engine.n_unlabelled, 1), engine.n_labelled
     probabilities = Probabilities(engine, head)
+    mass = head.prototypes.new_zeros(engine.n_classes)
+    on_labelled = torch.zeros_like(mass)
     unlabelled_alone = objective.marginal_rows == "unlabelled" and engine.n_unlabelled > 0
+    for _, block, z, _ in probabilities:
+        mass += z.sum(dim=0)
+        if unlabelled_alone:
+            on_labelled += z[: len(block.labels)].sum(dim=0)
+    mass = engine.add_up(mass)
 
-    def masses(part: Part) -> Sums:
-        found = {"all": head.prototypes.new_zeros(engine.n_classes)}
-        found["labelled"] = torch.zeros_like(found["all"])
-        for block, z, _ in probabilities.of(part):
-            found["all"] += z.sum(dim=0)
-            if unlabelled_alone:
-                found["labelled"] += z[: len(block.labels)].sum(dim=0)
-        return found
-
-    mass = engine.total(masses)
     supervised = objective.labels and n_labelled > 0
     scaling = in_t = None
     n_confident = 0
     if objective.pseudo_labels or (objective.mixed_labels and supervised):
-        scaling = _pseudo_labels(engine, probabilities, mass["all"], objective)
+        scaling = _pseudo_labels(engine, probabilities, mass, objective)
         if objective.pseudo_labels:
-            in_t = (scaling.largest > objective.threshold).to(scaling.largest.dtype)  # T, among the unlabelled rows
-            n_confident = _count_confident(engine, in_t)
+            in_t = (scaling.largest > objective.threshold).to(mass.dtype)  # T, among the unlabelled rows
+            for block in engine.blocks():
+                in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
+            n_confident = int(engine.add_up(in_t.sum()))
 
-    on_pi = mass["all"]
     if unlabelled_alone:
-        on_pi, n = on_pi - mass["labelled"], n_unlabelled
-    marginal = on_pi / n
+        mass, n = mass - engine.add_up(on_labelled), n_unlabelled
+    marginal = mass / n
     log_pi = terms.log_marginal(marginal)
+    value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
     weight_c = objective.trade_off / n_unlabelled
     weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
-
-    def slopes(part: Part) -> Sums:
-        sums = probabilities.through.new_sums()
-        value = dict.fromkeys(_TERMS, 0.0)
-        for block, z, log_z in probabilities.of(part):
-            if labels is not None:
-                torch.argmax(z, dim=1, out=labels[block.rows])
-            n_here = len(block.labels)
-            room = part.room.classes[: len(z)]
-            h = terms.entropy(z, log_z, out=room)
-            weight = z.new_full((len(z), 1), weight_c)
-            weight[:n_here] = 0.0
-            value["C"] += float(h[n_here:].sum()) / n_unlabelled
-            if in_t is not None:
-                weight.add_(in_t[block.rows, None], alpha=weight_r)
-                value["L_R"] += weight_r * float(h @ in_t[block.rows])
-            by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, h, out=room)
-            if unlabelled_alone:
-                by_logits[:n_here] = 0.0
-            if supervised and n_here:
-                for name, term in _supervised(block, z, log_z, scaling, objective, n_labelled):
-                    value[name] += float(term.values.sum()) / n_labelled
-                    by_logits[:n_here] += term.gradient
-            probabilities.through.backward(block.x, block.number, log_z, by_logits, sums, part.room)
-        return {**sums, "terms": torch.tensor(list(value.values()), dtype=torch.float64, device=engine.x.device)}
-
-    sums = engine.total(slopes)
-    value = {"M": float((marginal * log_pi).sum()), **dict(zip(_TERMS, sums["terms"].tolist(), strict=True))}
+    for number, block, z, log_z in probabilities:
+        if labels is not None:
+            torch.argmax(z, dim=1, out=labels[block.rows])
+        n_here = len(block.labels)
+        room = engine.room.classes[: len(z)]
+        h = terms.entropy(z, log_z, out=room)
+        weight = z.new_full((len(z), 1), weight_c)
+        weight[:n_here] = 0.0
+        value["C"] += float(h[n_here:].sum()) / n_unlabelled
+        if in_t is not None:
+            weight.add_(in_t[block.rows, None], alpha=weight_r)
+            value["L_R"] += weight_r * float(h @ in_t[block.rows])
+        by_logits = terms.infomax_gradient(z, log_z, log_pi / n, weight, h, out=room)
+        if unlabelled_alone:
+            by_logits[:n_here] = 0.0
+        if supervised and n_here:
+            for name, term in _supervised(block, z, log_z, scaling, objective, n_labelled):
+                value[name] += float(term.values.sum()) / n_labelled
+                by_logits[:n_here] += term.gradient
+        probabilities.through.backward(block.x, number, log_z, by_logits)
+    for total in probabilities.through.sums():
+        engine.add_up(total)
     value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
     value["confident"] = n_confident / n_unlabelled
-    return value, probabilities.through.gradients(sums)
-
-
-def _count_confident(engine: InMemory, in_t: Tensor) -> int:
-    """|T|; labelled rows are taken out of T, in place."""
-
-    def confident(part: Part) -> Sums:
-        found = in_t.new_zeros((), dtype=torch.float64)
-        for block in part.blocks():
-            here = in_t[block.rows]
-            here[: len(block.labels)] = 0.0
-            found += here.sum()
-        return {"rows": found}
-
-    return int(engine.total(confident)["rows"])
+    return value, probabilities.through.gradients()
 
 
 def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
@@ -196,16 +174,19 @@ def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
 def _pseudo_labels(engine: InMemory, probabilities: Probabilities, mass: Tensor, objective: Objective) -> Scaling:
     """Y^ = Sinkhorn(z) over all rows."""
 
-    def scores(part: Part) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        for block, z, log_z in probabilities.of(part):
-            yield block.rows, _scores(z, log_z, objective), part.room.classes[: len(z)]
-
-    def over_rows(work: Callable[[Rows], Tensor]) -> Tensor:
-        return engine.total(lambda part: {"sum": work(scores(part))})["sum"]
+    def parts() -> Iterator[tuple[slice, Tensor]]:
+        for _, block, z, log_z in probabilities:
+            yield block.rows, _scores(z, log_z, objective)
 
     if objective.sinkhorn_epsilon != 1.0:
-        mass = over_rows(lambda rows: torch.stack([q.sum(dim=0) for _, q, _ in rows]).sum(dim=0))
-    return sinkhorn(over_rows, mass, engine.n_rows, engine.n_rows_here, objective.sinkhorn_iterations)
+        mass = torch.zeros_like(mass)
+        for _, q in parts():
+            mass += q.sum(dim=0)
+        mass = engine.add_up(mass)
+    return sinkhorn(
+        parts, mass, engine.n_rows, engine.n_rows_here, objective.sinkhorn_iterations, engine.add_up,
+        engine.room.classes,
+    )  # fmt: skip
 
 
 def _supervised(
@@ -240,18 +221,10 @@ def optimise(
         if on_step is not None:
             on_step(step, value)
         if check:
-            changed = _count_different(engine, labels, before) / engine.n_rows
+            changed = float(engine.add_up((labels != before).sum())) / engine.n_rows
             if step and changed <= schedule.tol * _CHECK_EVERY:
                 break
             labels, before = before, labels
         for name, slope in gradients.items():
             adam[name].step(slope)
     return history
-
-
-def _count_different(engine: InMemory, labels: Tensor, before: Tensor) -> int:
-    def different(part: Part) -> Sums:
-        found = [(labels[block.rows] != before[block.rows]).sum() for block in part.blocks()]
-        return {"rows": torch.stack(found).sum()}
-
-    return int(engine.total(different)["rows"])

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rpim.centroids import class_means, merged_clusters, semi_supervised_kmeans
 from rpim.directions import principal_directions
-from rpim.engine import InMemory, Part, Sums
+from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
@@ -116,35 +116,26 @@ def consensus(
 
 def _matching(engine: InMemory, member: Tensor, labels: Tensor, n_known: int, temperature: float) -> Tensor:
     """Which new class of the member each new class of the labels is: the matching that shares most mass. (new,)"""
-
-    def work(part: Part) -> Sums:
-        shared = member.new_zeros(engine.n_classes, engine.n_classes)
-        for block in part.blocks():
-            shared.index_add_(0, labels[block.rows], _probabilities(block.x, member, temperature))
-        return {"shared": shared}
-
-    shared = engine.total(work)["shared"][n_known:, n_known:]
-    _, order = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
+    shared = member.new_zeros(engine.n_classes, engine.n_classes)
+    for block in engine.blocks():
+        shared.index_add_(0, labels[block.rows], _probabilities(block.x, member, temperature))
+    _, order = linear_sum_assignment(engine.add_up(shared)[n_known:, n_known:].cpu().numpy(), maximize=True)
     return torch.as_tensor(order, device=member.device)
 
 
 def _vote(engine: InMemory, members: Sequence[Tensor], temperature: float) -> tuple[Tensor, float]:
     """The class with the largest mean probability of each row, and the mean share of rows that a member has alike."""
     labels = engine.new_labels()
-
-    def work(part: Part) -> Sums:
-        alike = torch.zeros((), dtype=torch.float64, device=engine.x.device)
-        for block in part.blocks():
-            votes = [_probabilities(block.x, member, temperature) for member in members]
-            own = [vote.argmax(dim=1) for vote in votes]
-            total = votes[0]
-            for vote in votes[1:]:
-                total += vote
-            labels[block.rows] = total.argmax(dim=1)
-            alike += sum((choice == labels[block.rows]).sum() for choice in own)
-        return {"alike": alike}
-
-    return labels, float(engine.total(work)["alike"]) / (engine.n_rows * len(members))
+    alike = torch.zeros((), dtype=torch.float64, device=engine.x.device)
+    for block in engine.blocks():
+        votes = [_probabilities(block.x, member, temperature) for member in members]
+        own = [vote.argmax(dim=1) for vote in votes]
+        total = votes[0]
+        for vote in votes[1:]:
+            total += vote
+        labels[block.rows] = total.argmax(dim=1)
+        alike += sum((choice == labels[block.rows]).sum() for choice in own)
+    return labels, float(engine.add_up(alike)) / (engine.n_rows * len(members))
 
 
 def _probabilities(x: Tensor, prototypes: Tensor, temperature: float) -> Tensor:

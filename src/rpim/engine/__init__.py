@@ -1,5 +1,5 @@
 """Where the rows are: full-batch InfoMax needs only sums over rows, and an engine adds them up."""
 
-from rpim.engine.memory import Block, InMemory, Part, Room, Sums
+from rpim.engine.memory import Block, InMemory, Room
 
-__all__ = ["Block", "InMemory", "Part", "Room", "Sums"]
+__all__ = ["Block", "InMemory", "Room"]

@@ -24,8 +24,7 @@ from rpim.sinkhorn import sinkhorn
 def class_factors(cosines: Tensor, epsilon: float, iterations: int = 3) -> Tensor:
     """What Sinkhorn multiplies each class by, so that the classes share all these rows about equally. (K,)"""
     q = functional.softmax(cosines / epsilon, dim=1)  # exp(cosine / epsilon) up to a factor a row, and never too large
-    whole = [(slice(0, len(q)), q, torch.empty_like(q))]
-    return sinkhorn(lambda work: work(whole), q.sum(dim=0), len(q), len(q), iterations).columns
+    return sinkhorn(lambda: [(slice(0, len(q)), q)], q.sum(dim=0), len(q), len(q), iterations).columns
 
 
 def balanced_assignment(cosines: Tensor, factors: Tensor, epsilon: float) -> Tensor:
