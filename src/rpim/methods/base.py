@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
@@ -55,6 +57,16 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     device: str | None
     random_state: Any
     verbose: bool
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
+        "normalise": ["boolean"],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
 
     uses_views: ClassVar[bool] = False
     """Whether the method compares two views of an item, and so can use those that a feature set stores."""

@@ -5,7 +5,7 @@ Vaze, Han, Vedaldi and Zisserman, "Generalized Category Discovery", CVPR 2022.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
@@ -60,15 +60,9 @@ class GCD(DiscoveryEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        **DiscoveryEstimator._parameter_constraints,
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
-        "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalise": ["boolean"],
-        "device": [None, str],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(

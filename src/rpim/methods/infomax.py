@@ -97,11 +97,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
     marginal_rows: Literal["all", "unlabelled"] = "all"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        **DiscoveryEstimator._parameter_constraints,
         "settings": [StrOptions(set(SETTINGS))],
         "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "weight_decay": [StrOptions({AUTO}), Interval(Real, 0, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
         "search": [StrOptions({AUTO, "held-out", "paper"})],
         "n_starts": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
@@ -109,11 +108,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "learning_rate": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
-        "normalise": ["boolean"],
         "low_memory": ["boolean"],
-        "device": [None, str],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def _resolved(self, name: str) -> Any:

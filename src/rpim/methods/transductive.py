@@ -8,11 +8,8 @@ of the fit may differ from ``labels_``.
 from __future__ import annotations
 
 from abc import abstractmethod
-from numbers import Integral, Real
-from typing import Any, ClassVar
 
 import torch
-from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from rpim.centroids import class_means, kmeans
@@ -26,16 +23,6 @@ class TransductiveEstimator(DiscoveryEstimator):
 
     temperature: float
     history_: list[dict[str, float]]
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
-        "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalise": ["boolean"],
-        "device": [None, str],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-    }
 
     @abstractmethod
     def _decide(self, problem: Problem) -> tuple[Tensor, int]:

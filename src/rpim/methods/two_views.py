@@ -72,18 +72,12 @@ class TwoViewEstimator(DiscoveryEstimator):
     temperature: float
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        **DiscoveryEstimator._parameter_constraints,
         "n_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 2, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "feature_dropout": [Interval(Real, 0, 1, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
-        "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalise": ["boolean"],
-        "device": [None, str],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def _starts(self, problem: Problem, n_classes: list[int]) -> list[Tensor]:
