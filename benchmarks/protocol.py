@@ -6,12 +6,15 @@ has no published list of them) and which half of their training rows keeps its l
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
+
+from rpim import FeatureSet
+from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.splits import read_splits
 
 DATA_SETS = {
     "banking77": "banking77_minilm",
@@ -19,6 +22,8 @@ DATA_SETS = {
     "cub200": "cub200_efflite2",
     "cifar100": "cifar100_efflite2",
 }
+LISTS = {"cub200": "cub", "cifar100": "cifar100"}
+"""Those with a published list of known classes, by its name."""
 LONG_TAILED = "-longtail"
 """A data set's name with this behind it: the largest class keeps all its rows, the smallest a twentieth."""
 
@@ -42,21 +47,13 @@ class Case:
 def load(folder: Path, name: str, seed: int) -> Case:
     """The training rows of a data set, half of the known classes' rows labelled."""
     stored = name.removesuffix(LONG_TAILED)
-    with np.load(folder / "features" / f"{DATA_SETS[stored]}.npz", allow_pickle=False) as file:
-        train = file["split"] == "train"
-        X, truth = file["features"][train], file["labels"][train].astype(np.int64)
-    n_classes = int(truth.max()) + 1
+    parts = divide(FeatureSet.read(folder / "features" / f"{DATA_SETS[stored]}.npz"))
     if name != stored:
-        rows = _long_tail(truth, n_classes, seed)
-        X, truth = X[rows], truth[rows]
-        name = stored
-    known = np.sort(_known_classes(folder, name, n_classes, seed))
-    random = np.random.RandomState(seed)
-    y = np.full(len(truth), -1)
-    for c in known:
-        rows = random.permutation(np.flatnonzero(truth == c))
-        y[rows[: round(len(rows) / 2)]] = c
-    return Case(X, y, truth, known, n_classes)
+        parts = divide(parts.train.subset(_long_tail(parts.truth, len(parts.classes), seed)))
+    listed = LISTS.get(stored)
+    split = None if listed is None else read_splits(folder / "splits" / "class_splits.json").of(listed)
+    case = make_case(parts, seed, split)
+    return Case(case.features.X, case.y, case.truth, case.known, len(parts.present))
 
 
 def digits(seed: int) -> Case:
@@ -64,15 +61,6 @@ def digits(seed: int) -> Case:
     X, truth = load_digits(return_X_y=True)
     random = np.random.RandomState(seed)
     return Case(X, np.where((truth < 5) & (random.rand(len(truth)) < 0.5), truth, -1), truth, np.arange(5), 10)
-
-
-def _known_classes(folder: Path, name: str, n_classes: int, seed: int) -> np.ndarray:
-    if name == "cifar100":
-        return np.arange(80)
-    if name == "cub200":
-        splits = json.loads((folder / "splits" / "class_splits.json").read_text())
-        return np.asarray(splits["cub"]["known"])
-    return np.random.RandomState(seed).permutation(n_classes)[: n_classes // 2]
 
 
 def _long_tail(truth: np.ndarray, n_classes: int, seed: int) -> np.ndarray:
