@@ -6,13 +6,11 @@ torch takes seconds to import, so everything that needs it is imported inside th
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
-import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,18 +18,17 @@ import typer
 from typer.core import TyperGroup
 
 from rpim._version import __version__
-from rpim.errors import InputError
+from rpim.benchmark.command import benchmark
+from rpim.choices import choose
+from rpim.errors import BAD_INPUT, FAILURE, InputError
 from rpim.messages import first_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rpim.benchmark.studies import Study
     from rpim.discovery import Discovery
     from rpim.features import FeatureSet
     from rpim.methods.base import DiscoveryEstimator
-
-BAD_INPUT, FAILURE = 2, 1
 
 
 class OneLineErrors(TyperGroup):
@@ -113,7 +110,7 @@ def demo(
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Discover the digits 5 to 9 in images of which only 0 to 4 are known (offline, about a minute)."""
+    """Discover the digits 5 to 9 in images of which only 0 to 4 are known (offline, seconds)."""
     from rpim.run_folder import check_target
 
     check_target(output, overwrite)
@@ -180,7 +177,7 @@ def discover(
     _check_problem(features, data, n_classes)
     searched = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta}
     model = _model(
-        method, _one_of("--settings", settings, ("default", "paper")), device,
+        method, choose("--settings", settings, ("default", "paper")), device,
         {name: value for name, value in searched.items() if value is not None},
     )  # fmt: skip
     model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
@@ -233,7 +230,7 @@ def evaluate(
     from rpim.evaluation import METRICS, read_truth
     from rpim.evaluation import evaluate as compare
 
-    _one_of("--metric", metric, METRICS)
+    choose("--metric", metric, METRICS)
     discovery = _load(run)
     result = compare(discovery, read_truth(truth, discovery.ids, truth_column), metric)
     if as_json:
@@ -256,110 +253,13 @@ def export(
     _load(run).export(output, overwrite=overwrite)
 
 
-@app.command()
-def benchmark(
-    context: typer.Context,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
-    ],
-    features: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
-    ] = None,
-    paper: Annotated[
-        str | None,
-        typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
-    ] = None,
-    protocol: Annotated[
-        str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
-    ] = None,
-    splits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
-        ),
-    ] = None,
-    known_share: Annotated[
-        float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
-    ] = None,
-    n_classes: Annotated[
-        str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
-    ] = None,
-) -> None:
-    """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
-    from rpim.benchmark.cells import CellFile, check_output, planned_cells
-    from rpim.benchmark.plan import make_plan
-    from rpim.benchmark.runner import run_cells
-    from rpim.benchmark.tables import describe_failure, records_of, write_tables
-
-    check_output(output)
-    plan = make_plan(
-        features or (), config, methods=methods, seeds=seeds, paper=paper, protocol=protocol, splits=splits,
-        known_share=known_share, n_classes=n_classes, jobs=jobs,
-    )  # fmt: skip
-    cells = planned_cells(plan)
-    kept = CellFile(output)
-    try:
-        run_cells(cells, kept, plan.jobs, verbose=True)
-        typer.echo(write_tables(output, plan.studies, cells, kept), nl=False)
-        _write_page(output, plan.studies, records_of(cells, kept), _as_typed(context))
-    except KeyboardInterrupt:
-        done = f"{kept.n_done(cells)} of {len(cells)} cells done"
-        typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
-    failed = [cell for cell in cells if not kept.done(cell)]
-    for cell in failed:
-        typer.echo(f"rpim: {describe_failure({**(kept.find(cell) or {}), **cell.facts})}", err=True)
-    if failed:
-        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
-        raise typer.Exit(FAILURE)
-
-
-def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:
-    from rpim.benchmark.page import HOW_TO_GET_IT, can_be_made, write_page
-
-    if not can_be_made():
-        typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
-        return
-    page = write_page(output, studies, records, command=command, verbose=True)
-    if sys.stderr.isatty():
-        typer.echo(f"The page with the figures: {page}", err=True)
-
-
-def _as_typed(context: typer.Context) -> str:
-    """The command by which this one can be given again."""
-    words = ["rpim", str(context.info_name)]
-    for parameter in sorted(context.command.params, key=lambda one: one.param_type_name):  # arguments first
-        value = context.params.get(str(parameter.name))
-        if value is not None and value != parameter.default:
-            several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
-            words += several if parameter.param_type_name == "argument" else [parameter.opts[0], *several]
-    return shlex.join(words)
+app.command()(benchmark)
 
 
 def _load(run: Path) -> Discovery:
     from rpim.discovery import Discovery
 
     return Discovery.load(run)
-
-
-def _one_of(option: str, value: str, choices: Iterable[str]) -> str:
-    listed = list(choices)
-    if value in listed:
-        return value
-    close = difflib.get_close_matches(value.lower(), listed, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else f"choose {' or '.join(listed)}."
-    raise InputError(f"{option} {value!r} is unknown: {hint}")
 
 
 def _check_problem(features: FeatureSet, data: Path, n_classes: int | None) -> None:
@@ -387,7 +287,7 @@ def _model(method: str, settings: str, device: str | None, given: dict[str, floa
 
     from rpim.saved_model import METHODS
 
-    name = _one_of("--method", method, METHODS)
+    name = choose("--method", method, METHODS)
     model = METHODS[name]()
     if "settings" in model.get_params():
         model.set_params(settings=settings)

@@ -242,7 +242,7 @@ BAD_INPUT = {
     "object array": (lambda: save("d.npz", X.astype(object)), "d.npz holds pickled objects, which are never loaded"),
     "missing file": (lambda: "nowhere.npz", "nowhere.npz is not there or not a file"),
     "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
-    "unknown settings": (lambda: (save("d.npz"), "--settings", "x"), "--settings 'x' is unknown: choose default or"),
+    "unknown settings": (lambda: (save("d.npz"), "--settings", "x"), "--settings 'x' is unknown: choose among"),
     "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of RPIM must be"),
     "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),

@@ -9,7 +9,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import InvalidParameterError
 
-from rpim.benchmark.choices import choose, meant
+from rpim.choices import choose, meant
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.messages import first_line

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from rpim.benchmark import nid
-from rpim.benchmark.choices import choose
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
 from rpim.benchmark.protocol import KNOWN_SHARE
 from rpim.benchmark.studies import Study, studies_of
+from rpim.choices import choose
 from rpim.errors import InputError
 from rpim.files import must_exist, reading
 from rpim.formats.feature_files import column_names

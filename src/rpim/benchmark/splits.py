@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rpim.benchmark.choices import meant
+from rpim.choices import meant
 from rpim.errors import InputError
 from rpim.files import must_exist, reading
 from rpim.messages import first_line, some

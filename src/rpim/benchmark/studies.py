@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rpim.benchmark.choices import choose
 from rpim.benchmark.entries import Method
+from rpim.choices import choose
 from rpim.saved_model import METHODS
 
 FIXED_WEIGHT_DECAY = 0.01

@@ -1,0 +1,106 @@
+"""``rpim benchmark``: parse, call, print."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rpim.errors import BAD_INPUT, FAILURE
+
+if TYPE_CHECKING:
+    from rpim.benchmark.studies import Study
+
+
+def benchmark(
+    context: typer.Context,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
+    ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
+    ] = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
+        ),
+    ] = None,
+    known_share: Annotated[
+        float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
+    ] = None,
+    n_classes: Annotated[
+        str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
+    ] = None,
+) -> None:
+    """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
+    from rpim.benchmark.cells import CellFile, check_output, planned_cells
+    from rpim.benchmark.plan import make_plan
+    from rpim.benchmark.runner import run_cells
+    from rpim.benchmark.tables import describe_failure, records_of, write_tables
+
+    check_output(output)
+    plan = make_plan(
+        features or (), config, methods=methods, seeds=seeds, paper=paper, protocol=protocol, splits=splits,
+        known_share=known_share, n_classes=n_classes, jobs=jobs,
+    )  # fmt: skip
+    cells = planned_cells(plan)
+    kept = CellFile(output)
+    try:
+        run_cells(cells, kept, plan.jobs, verbose=True)
+        typer.echo(write_tables(output, plan.studies, cells, kept), nl=False)
+        _write_page(output, plan.studies, records_of(cells, kept), _as_typed(context))
+    except KeyboardInterrupt:
+        done = f"{kept.n_done(cells)} of {len(cells)} cells done"
+        typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    failed = [cell for cell in cells if not kept.done(cell)]
+    for cell in failed:
+        typer.echo(f"rpim: {describe_failure({**(kept.find(cell) or {}), **cell.facts})}", err=True)
+    if failed:
+        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
+        raise typer.Exit(FAILURE)
+
+
+def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:
+    from rpim.benchmark.page import HOW_TO_GET_IT, can_be_made, write_page
+
+    if not can_be_made():
+        typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+        return
+    page = write_page(output, studies, records, command=command, verbose=True)
+    if sys.stderr.isatty():
+        typer.echo(f"The page with the figures: {page}", err=True)
+
+
+def _as_typed(context: typer.Context) -> str:
+    """The command by which this one can be given again."""
+    words = ["rpim", str(context.info_name)]
+    for parameter in sorted(context.command.params, key=lambda one: one.param_type_name):  # arguments first
+        value = context.params.get(str(parameter.name))
+        if value is not None and value != parameter.default:
+            several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            words += several if parameter.param_type_name == "argument" else [parameter.opts[0], *several]
+    return shlex.join(words)
