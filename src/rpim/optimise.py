@@ -64,20 +64,20 @@ class Adam:
     That one loads torch's compiler, which takes seconds in a process that lives for ten.
     """
 
-    def __init__(self, parameter: Tensor, schedule: Schedule) -> None:
+    def __init__(self, parameter: Tensor, weight_decay: float) -> None:
         self._parameter = parameter
-        self._rate, self._decay = schedule.learning_rate, schedule.weight_decay
+        self._decay = weight_decay
         self._mean, self._square = torch.zeros_like(parameter), torch.zeros_like(parameter)
         self._steps = 0
 
-    def step(self, gradient: Tensor) -> None:
+    def step(self, gradient: Tensor, learning_rate: float) -> None:
         """One step against the gradient."""
         self._steps += 1
         gradient = gradient.add(self._parameter, alpha=self._decay)
         self._mean.lerp_(gradient, 1.0 - _BETA_1)
         self._square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
         scale = self._square.sqrt().div_((1.0 - _BETA_2**self._steps) ** 0.5).add_(_EPSILON)
-        self._parameter.addcdiv_(self._mean, scale, value=-self._rate / (1.0 - _BETA_1**self._steps))
+        self._parameter.addcdiv_(self._mean, scale, value=-learning_rate / (1.0 - _BETA_1**self._steps))
 
 
 class Probabilities:
@@ -211,7 +211,7 @@ def optimise(
     on_step: Callable[[int, dict[str, float]], None] | None = None,
 ) -> History:
     """Train ``head`` in place; returns the terms of the objective at every step."""
-    adam = {name: Adam(parameter, schedule) for name, parameter in head.parameters.items()}
+    adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
     history: History = []
     labels, before = engine.new_labels(), engine.new_labels()
     for step in range(schedule.max_iter):
@@ -226,5 +226,5 @@ def optimise(
                 break
             labels, before = before, labels
         for name, slope in gradients.items():
-            adam[name].step(slope)
+            adam[name].step(slope, schedule.learning_rate)
     return history

@@ -70,15 +70,16 @@ def benchmark(
     kept = CellFile(output)
     try:
         run_cells(cells, kept, plan.jobs, verbose=True)
-        typer.echo(write_tables(output, plan.studies, cells, kept), nl=False)
-        _write_page(output, plan.studies, records_of(cells, kept), _as_typed(context))
+        records = records_of(cells, kept)
+        typer.echo(write_tables(output, plan.studies, records), nl=False)
+        _write_page(output, plan.studies, records, _as_typed(context))
     except KeyboardInterrupt:
         done = f"{kept.n_done(cells)} of {len(cells)} cells done"
         typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
         raise typer.Exit(BAD_INPUT) from None
-    failed = [cell for cell in cells if not kept.done(cell)]
-    for cell in failed:
-        typer.echo(f"rpim: {describe_failure({**(kept.find(cell) or {}), **cell.facts})}", err=True)
+    failed = [record for record in records if "error" in record]
+    for record in failed:
+        typer.echo(f"rpim: {describe_failure(record)}", err=True)
     if failed:
         typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
         raise typer.Exit(FAILURE)

@@ -85,7 +85,7 @@ def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int
             ax.set_aspect("equal", "datalim")
         named = strong if focus else colours if len(classes) <= LEGEND_CLASSES else {}
         known = {c: bool(one.is_known[one.classes == c][0]) for one in maps for c in named if c in one.classes}
-        handles = [_dot(colours[c] if not focus else strong[c], known.get(c, True), names[c]) for c in named]
+        handles = [_dot(named[c], known.get(c, True), names[c]) for c in named]
         kinds = [_dot(QUIET, True, "known class"), _dot(QUIET, False, "unknown class")]
         figure.legend(handles=[*kinds, *handles], loc="outside lower center", ncols=6, fontsize=8.5)
         return _bytes(figure, "png")

@@ -18,8 +18,10 @@ from rpim.benchmark.drawing import (
 )
 from rpim.benchmark.outcomes import FloatArray, Outcome
 from rpim.errors import InputError
+from rpim.labels import IntArray
 
 N_FOCUS = 3
+NO_SAMPLE = "its cells kept no sample of rows, because another seed was the first when they were run"
 
 Outcomes = dict[str, Outcome]
 """By the names of the methods; the first is the one that decides which classes are looked at."""
@@ -41,9 +43,14 @@ def tsne(rows: FloatArray) -> FloatArray:
 
 def _map(title: str, outcome: Outcome, rows: FloatArray | None) -> Map:
     if rows is None or outcome.sample is None:
-        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
+        raise InputError(NO_SAMPLE)
     classes = outcome.truth[outcome.sample]
     return Map(title, tsne(rows), classes, np.isin(classes, outcome.known))
+
+
+def _evaluated(outcome: Outcome) -> tuple[IntArray, IntArray]:
+    """The true and the found class of each row that is evaluated. (E,), (E,)"""
+    return outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated]
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
@@ -70,7 +77,7 @@ def draw_map(outcomes: Outcomes) -> Drawn:
 
 def focus_classes(outcome: Outcome) -> list[int]:
     """The unknown classes that are confused most, each followed by the known class that takes most of its rows."""
-    truth, predicted = outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated]
+    truth, predicted = _evaluated(outcome)
     worst = most_confused(truth, predicted, outcome.known, N_FOCUS)
     pairs = [(one, taken_by(truth, predicted, outcome.known, one)) for one in worst]
     return list(dict.fromkeys(c for pair in pairs for c in pair if c is not None))
@@ -79,7 +86,7 @@ def focus_classes(outcome: Outcome) -> list[int]:
 def draw_confusion(outcomes: Outcomes) -> Drawn:
     """True against found classes, with the shares of the four blocks."""
     matrices = {
-        name: confusion(outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated], outcome.known)
+        name: confusion(*_evaluated(outcome), outcome.known)
         for name, outcome in outcomes.items()
     }
     caption = (
@@ -95,7 +102,7 @@ def draw_confusion(outcomes: Outcomes) -> Drawn:
 def draw_histogram(outcomes: Outcomes) -> Drawn:
     """How far the rows lean to known classes, of the unknown class that the first method confuses most."""
     reference_name, reference = next(iter(outcomes.items()))
-    truth, predicted = reference.truth[reference.evaluated], reference.predicted[reference.evaluated]
+    truth, predicted = _evaluated(reference)
     worst = most_confused(truth, predicted, reference.known)
     if not worst:
         raise InputError(f"{reference_name} takes no row of an unknown class for a known one")
@@ -113,7 +120,7 @@ def draw_histogram(outcomes: Outcomes) -> Drawn:
 
 def _leanings(title: str, outcome: Outcome, unknown_class: int) -> Leanings:
     if outcome.lean is None:
-        raise InputError("its cells kept no sample of rows, because another seed was the first when they were run")
+        raise InputError(NO_SAMPLE)
     truth, lean = outcome.truth[outcome.evaluated], outcome.lean.astype(np.float64)
     is_known, is_class = np.isin(truth, outcome.known), truth == unknown_class
     return Leanings(title, lean[is_class], lean[is_known], lean[~is_known & ~is_class])

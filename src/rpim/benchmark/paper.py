@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from rpim.benchmark.carried import carried, published_name
-
-PARTS = ("all", "known", "unknown")
+from rpim.benchmark.results import ACCURACY
 
 SETS = {
     "cub": "CUB", "cub200": "CUB", "cub2002011": "CUB",
@@ -62,4 +61,4 @@ def _figures() -> dict[tuple[str, str, str], tuple[float, ...]]:
     for line in carried("paper_tables.csv"):
         key = (line["table"], line["setting"], line["dataset"])
         parts.setdefault(key, {})[line["classes"]] = float(line["accuracy"])
-    return {key: tuple(values[part] for part in PARTS) for key, values in parts.items()}
+    return {key: tuple(values[part] for part in ACCURACY) for key, values in parts.items()}

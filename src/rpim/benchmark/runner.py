@@ -109,8 +109,7 @@ def _context() -> Any:
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
-    # torch imports the second when an optimiser is first used: seconds that would be counted to the fit of each cell.
-    context.set_forkserver_preload(["rpim.benchmark.cell", "torch._dynamo"])
+    context.set_forkserver_preload(["rpim.benchmark.cell"])
     with uninterrupted():  # Ctrl-C reaches every process of the terminal; those that ignore it leave it to this one
         forkserver.ensure_running()
     return context

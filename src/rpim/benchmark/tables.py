@@ -35,9 +35,8 @@ _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {
 }  # fmt: skip
 
 
-def write_tables(folder: Path, studies: Sequence[Study], cells: Sequence[Cell], kept: CellFile) -> str:
+def write_tables(folder: Path, studies: Sequence[Study], records: Sequence[Record]) -> str:
     """Write both files, each whole or not at all, and give the text of results.md."""
-    records = records_of(cells, kept)
     text = markdown(studies, records)
     for name, content in ((CSV_FILE, as_csv(records)), (MARKDOWN_FILE, text)):
         with replacing(folder / name) as file:

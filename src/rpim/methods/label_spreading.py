@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from rpim.methods.base import Problem
-from rpim.methods.transductive import TransductiveEstimator, cluster_into_new
+from rpim.methods.transductive import TransductiveEstimator, cluster_into_new, nearest_row
 
 
 class SpreadLabels(TransductiveEstimator):
@@ -134,8 +134,7 @@ class SpreadLabels(TransductiveEstimator):
         unreached = spreading.label_distributions_.sum(axis=1) == 0
         if unreached.any():
             founded = np.flatnonzero(seeds >= 0)
-            nearest = NearestNeighbors(n_neighbors=1).fit(x[founded]).kneighbors(x[unreached], return_distance=False)
-            classes[unreached] = seeds[founded[nearest[:, 0]]]
+            classes[unreached] = seeds[founded[nearest_row(x[founded], x[unreached])]]
         return classes
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from rpim.centroids import class_means, kmeans
 from rpim.head import Head
-from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.labels import IntArray
+from rpim.methods.base import DiscoveryEstimator, FloatArray, Problem
 from rpim.methods.gcd import nearest_centroid_head
 
 
@@ -77,3 +79,9 @@ def cluster_into_new(
         return nobody, nobody
     found = kmeans(free[rows], problem.n_new, n_init=n_init, max_iter=max_iter, generator=problem.generator)
     return rows, found.labels + problem.n_known
+
+
+def nearest_row(rows: FloatArray, to: FloatArray) -> IntArray:
+    """The number of the row nearest to each of some others."""
+    nearest: IntArray = NearestNeighbors(n_neighbors=1).fit(rows).kneighbors(to, return_distance=False)[:, 0]
+    return nearest

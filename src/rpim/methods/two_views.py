@@ -14,6 +14,7 @@ embeddings the encoder stands still, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from torch.nn import functional
 from rpim.centroids import merged_clusters, restarts
 from rpim.head import Head
 from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.optimise import Adam
 from rpim.transforms import SemanticBias
 
 
@@ -119,25 +121,26 @@ class TwoViewEstimator(DiscoveryEstimator):
 
         Sets ``history_``, the mean of each term and of their sum over the batches of every epoch, and ``n_iter_``.
         """
-        adam = torch.optim.Adam(network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.n_epochs, 0.01 * self.learning_rate)
+        optimisers = [(parameter, Adam(parameter.detach(), self.weight_decay)) for parameter in network.parameters()]
         problem.progress.stage("training")
         problem.progress.expect(self.n_epochs)
         self.history_ = []
         for epoch in range(self.n_epochs):
             before_epoch(epoch)
+            rate = self.learning_rate * (0.01 + 0.99 * (1.0 + math.cos(math.pi * epoch / self.n_epochs)) / 2.0)
             sums: dict[str, float] = {}
             n_batches = 0
             for rows in self._batches(problem):
                 terms = loss(rows, epoch)
                 total = torch.stack(list(terms.values())).sum()
-                adam.zero_grad()
+                network.zero_grad()
                 total.backward()  # type: ignore[no-untyped-call]
-                adam.step()
+                for parameter, adam in optimisers:
+                    if parameter.grad is not None:  # a head that no row of the batch has a term for
+                        adam.step(parameter.grad, rate)
                 n_batches += 1
                 for name, value in {**terms, "objective": total}.items():
                     sums[name] = sums.get(name, 0.0) + float(value.detach())
-            falling.step()
             self.history_.append({name: value / n_batches for name, value in sums.items()})
             problem.progress.advance(1)
         self.n_iter_ = self.n_epochs

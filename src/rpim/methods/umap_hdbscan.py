@@ -17,14 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from sklearn.cluster import HDBSCAN
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from rpim.errors import InputError
 from rpim.labels import IntArray
 from rpim.methods.base import FloatArray, Problem
-from rpim.methods.transductive import TransductiveEstimator
+from rpim.methods.transductive import TransductiveEstimator, nearest_row
 from rpim.progress import Progress
 
 SMALLEST_CLUSTER = 5
@@ -223,12 +222,6 @@ def without_noise(on_map: FloatArray, clusters: IntArray) -> IntArray:
     clusters = clusters.copy()
     clusters[noise] = clusters[~noise][nearest_row(on_map[~noise], on_map[noise])]
     return clusters
-
-
-def nearest_row(rows: FloatArray, to: FloatArray) -> IntArray:
-    """The number of the row nearest to each of some others."""
-    nearest: IntArray = NearestNeighbors(n_neighbors=1).fit(rows).kneighbors(to, return_distance=False)[:, 0]
-    return nearest
 
 
 def umap_of(x: FloatArray, n_neighbors: int, n_dimensions: int, seed: int) -> FloatArray:
