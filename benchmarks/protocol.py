@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from rpim import FeatureSet
-from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.protocol import KNOWN_SHARE, divide, make_case
 from rpim.benchmark.splits import read_splits
 
 DATA_SETS = {
@@ -44,15 +44,20 @@ class Case:
         return self.y < 0
 
 
-def load(folder: Path, name: str, seed: int) -> Case:
-    """The training rows of a data set, half of the known classes' rows labelled."""
+def load(folder: Path, name: str, seed: int, known_share: float | None = None) -> Case:
+    """The training rows of a data set, half of the known classes' rows labelled.
+
+    With a ``known_share`` so many of the classes are known, drawn by the seed, whatever list there is.
+    """
     stored = name.removesuffix(LONG_TAILED)
     parts = divide(FeatureSet.read(folder / "features" / f"{DATA_SETS[stored]}.npz"))
     if name != stored:
         parts = divide(parts.train.subset(_long_tail(parts.truth, len(parts.classes), seed)))
     listed = LISTS.get(stored)
-    split = None if listed is None else read_splits(folder / "splits" / "class_splits.json").of(listed)
-    case = make_case(parts, seed, split)
+    split = None
+    if listed is not None and known_share is None:
+        split = read_splits(folder / "splits" / "class_splits.json").of(listed)
+    case = make_case(parts, seed, split, known_share or KNOWN_SHARE)
     return Case(case.features.X, case.y, case.truth, case.known, len(parts.present))
 
 

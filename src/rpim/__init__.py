@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 from rpim._version import __version__
 
 if TYPE_CHECKING:
+    from rpim.counting import estimate_n_classes
     from rpim.discovery import Discovery
     from rpim.errors import InputError
     from rpim.features import FeatureSet
     from rpim.methods import PIM, RPIM
     from rpim.metrics import gcd_accuracy
 
-__all__ = ["PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "__version__", "gcd_accuracy"]
+__all__ = ["PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "__version__", "estimate_n_classes", "gcd_accuracy"]
 
 # torch takes seconds to import; ``rpim --help`` and the readers do without it.
 _HOMES = {
     "PIM": "rpim.methods", "RPIM": "rpim.methods", "Discovery": "rpim.discovery", "FeatureSet": "rpim.features",
-    "InputError": "rpim.errors", "gcd_accuracy": "rpim.metrics",
+    "InputError": "rpim.errors", "gcd_accuracy": "rpim.metrics", "estimate_n_classes": "rpim.counting",
 }
 
 

@@ -96,6 +96,12 @@ def _global_options(
     pass
 
 
+Data = Annotated[Path, typer.Argument(metavar="DATA", help=".npz, .npy, .parquet, .csv, or PIM's folder.")]
+LabelsFile = Annotated[
+    Path | None,
+    typer.Option("--labels", metavar="FILE", help="The labels, where DATA has none: .npy, .csv, .txt, .json."),
+]
+LabelColumn = Annotated[str | None, typer.Option(metavar="C", help="The column or key with the labels.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")]
 FeatureColumn = Annotated[
     str | None, typer.Option(metavar="C", help="The .parquet column or .npz key with the embeddings.")
@@ -137,12 +143,10 @@ def demo(
 
 @app.command()
 def discover(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help=".npz, .npy, .parquet, .csv, or PIM's folder.")],
+    data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The labels, where DATA has none: .npy, .csv, .txt, .json.")
-    ] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the labels.")] = None,
+    labels: LabelsFile = None,
+    label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
     n_classes: Annotated[
         int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
@@ -190,6 +194,49 @@ def discover(
             console = _console()
             _report(console, discovery, features)
             print_next_steps(console, discovery, output)
+
+
+@app.command()
+def estimate(
+    data: Data,
+    labels: LabelsFile = None,
+    label_column: LabelColumn = None,
+    feature_column: FeatureColumn = None,
+    method: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="neighbours, or to compare: max-acc (GCD's), max-acc-pim (PIM's)."),
+    ] = "neighbours",
+    at_least: Annotated[int | None, typer.Option(metavar="K", help="No fewer classes than this.")] = None,
+    at_most: Annotated[int | None, typer.Option(metavar="K", help="No more classes than this.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the curve behind the estimate: .png or .svg.")
+    ] = None,
+    seed: Seed = 0,
+    no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Estimate how many classes DATA has, known and new, with an interval."""
+    from rpim.counting_report import as_dict, check_picture, draw, in_words
+    from rpim.search.class_count import ESTIMATORS
+
+    choose("--method", method, ESTIMATORS)
+    picture = None if plot is None else check_picture(plot, overwrite)
+    from rpim.features import FeatureSet
+
+    features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
+    n_known = _check_problem(features, data)
+    import numpy as np
+
+    from rpim.counting import estimate_n_classes
+
+    found = estimate_n_classes(
+        features.rows(normalise=not no_normalise), np.asarray(features.labels), method=method, at_least=at_least,
+        at_most=at_most, normalise=not no_normalise, random_state=seed, verbose=True,
+    )  # fmt: skip
+    if picture is not None:
+        draw(found, n_known, method, picture)
+    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else in_words(found, n_known, method))
 
 
 @app.command()
@@ -262,8 +309,8 @@ def _load(run: Path) -> Discovery:
     return Discovery.load(run)
 
 
-def _check_problem(features: FeatureSet, data: Path, n_classes: int | None) -> None:
-    """What can be said before any work, in the words of the command line."""
+def _check_problem(features: FeatureSet, data: Path, n_classes: int | None = None) -> int:
+    """How many classes are known; raises what can be said before any work, in the words of the command line."""
     from rpim.labels import encode_labels
 
     if features.labels is None or features.n_labelled == 0:
@@ -280,6 +327,7 @@ def _check_problem(features: FeatureSet, data: Path, n_classes: int | None) -> N
             f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
             f"give at least {len(known)}, or leave it out to have it estimated."
         )
+    return len(known)
 
 
 def _model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:

@@ -60,7 +60,7 @@ def _codes(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike | None) -> t
     return t, p, true_classes, predicted_classes, is_known
 
 
-def _matched(counts: IntArray) -> IntArray:
+def matched_rows(counts: IntArray) -> IntArray:
     """Rows of each true class that lie in the predicted class matched with it, the matching being the best one."""
     t, p = linear_sum_assignment(counts, maximize=True)
     hits = np.zeros(counts.shape[0], dtype=np.int64)
@@ -95,7 +95,7 @@ def gcd_accuracy(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> GC
     """
     t, p, true_classes, predicted_classes, is_known = _codes(truth, predicted, known)
     counts = contingency(t, p, len(true_classes), len(predicted_classes))
-    return _shares(_matched(counts), counts.sum(axis=1), is_known)
+    return _shares(matched_rows(counts), counts.sum(axis=1), is_known)
 
 
 def gcd_accuracy_v1(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> GCDAccuracy:
@@ -108,7 +108,7 @@ def gcd_accuracy_v1(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike) ->
     hits = np.zeros(len(true_classes), dtype=np.int64)
     for part in (is_known, ~is_known):
         if part.any():
-            hits[part] = _matched(counts[part])
+            hits[part] = matched_rows(counts[part])
     return _shares(hits, counts.sum(axis=1), is_known)
 
 
@@ -126,10 +126,12 @@ def orca_accuracy(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> G
         plain[row] = counts[row, predicted_classes == true_classes[row]].sum()
     unknown = np.zeros(len(true_classes), dtype=np.int64)
     if (~is_known).any():
-        unknown[~is_known] = _matched(counts[~is_known])
+        unknown[~is_known] = matched_rows(counts[~is_known])
     everything = np.ones_like(is_known)
     return GCDAccuracy(
-        _share(_matched(counts), sizes, everything), _share(plain, sizes, is_known), _share(unknown, sizes, ~is_known)
+        _share(matched_rows(counts), sizes, everything),
+        _share(plain, sizes, is_known),
+        _share(unknown, sizes, ~is_known),
     )
 
 

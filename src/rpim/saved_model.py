@@ -18,7 +18,7 @@ METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, n
 """The methods by the name that the command line and the run folder use."""
 
 _TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
-_NUMBERS = ("n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_")
+_NUMBERS = ("n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "n_classes_low_", "n_classes_high_")
 _TABLES = ("search_", "n_classes_curve_")
 
 

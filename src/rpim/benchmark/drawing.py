@@ -29,7 +29,7 @@ INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20
 """More classes than this are coloured, but not named: nobody could tell them by a legend."""
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.edgecolor": "#9aa1ab", "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "text.parse_math": False,
@@ -67,8 +67,8 @@ def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int
     columns = min(columns, len(maps))
     n_rows = math.ceil(len(maps) / columns)
     side = 4.6 if columns == 2 else 3.4
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(side * columns, (side * n_rows) * (2 if focus else 1) + 0.7), layout=_layout())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(side * columns, (side * n_rows) * (2 if focus else 1) + 0.7), layout=layout())
         axes = figure.subplots(n_rows * (2 if focus else 1), columns, squeeze=False).ravel()
         for ax, one in zip(axes, maps, strict=False):
             ax.set_title(one.title)
@@ -88,7 +88,7 @@ def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int
         handles = [_dot(named[c], known.get(c, True), names[c]) for c in named]
         kinds = [_dot(QUIET, True, "known class"), _dot(QUIET, False, "unknown class")]
         figure.legend(handles=[*kinds, *handles], loc="outside lower center", ncols=6, fontsize=8.5)
-        return _bytes(figure, "png")
+        return encoded(figure, "png")
 
 
 def _scatter(ax: Any, one: Map, colours: Mapping[int, Any]) -> None:
@@ -114,8 +114,8 @@ def _dot(colour: Any, filled: bool, label: str) -> Line2D:
 
 def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -> bytes:
     """The matrices side by side, with the share of rows in each of the four blocks. PNG"""
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.9 * len(titled), 4.9), layout=_layout())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(4.9 * len(titled), 4.9), layout=layout())
         axes = figure.subplots(1, len(titled), squeeze=False)[0]
         for ax, (title, confusion) in zip(axes, titled.items(), strict=True):
             image = ax.imshow(
@@ -128,7 +128,7 @@ def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -
         bar = figure.colorbar(image, ax=axes, shrink=0.7, ticks=[0, 5, 25, 50, 100])
         bar.set_label("% of the rows of a true class")
         bar.outline.set_visible(False)
-        return _bytes(figure, "png")
+        return encoded(figure, "png")
 
 
 def _label_blocks(ax: Any, confusion: Confusion) -> None:
@@ -168,8 +168,8 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
     ends = np.concatenate([part for one in panels for part in (one.of_class, one.of_known, one.of_others)])
     low, high = np.floor(ends.min()), np.ceil(ends.max())
     bins = np.linspace(min(low, -1.0), max(high, 1.0), 41)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(7.6, 2.3 * len(panels) + 0.9), layout=_layout())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.6, 2.3 * len(panels) + 0.9), layout=layout())
         axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
         for ax, one in zip(axes, panels, strict=True):
             if len(one.of_others):
@@ -187,14 +187,14 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
             Line2D([], [], color=QUIET, linewidth=1.1, label="other unknown classes"),
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=3)
-        return _bytes(figure, "svg")
+        return encoded(figure, "svg")
 
 
 def draw_averages(values: Mapping[str, Sequence[float | None]], parts: Sequence[str]) -> bytes:
     """A bar for each method under each part (All, Known, Unknown), the best in the strong colour. SVG"""
     methods = list(values)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout=_layout())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout=layout())
         axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
         for ax, part, column in zip(axes, parts, zip(*values.values(), strict=True), strict=True):
             texts = ["—" if share is None else f"{100 * share:.1f}" for share in column]
@@ -210,10 +210,11 @@ def draw_averages(values: Mapping[str, Sequence[float | None]], parts: Sequence[
             ax.set_axisbelow(True)
         axes[0].set_yticks(range(len(methods)), [shortened(name, 34) for name in methods])
         axes[0].invert_yaxis()
-        return _bytes(figure, "svg")
+        return encoded(figure, "svg")
 
 
-def _layout() -> ConstrainedLayoutEngine:
+def layout() -> ConstrainedLayoutEngine:
+    """Room around the parts of a figure."""
     return ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03, hspace=0.03)
 
 
@@ -227,7 +228,7 @@ def shortened(text: str, length: int = 24) -> str:
     return plain if len(plain) <= length else plain[: length - 1].rstrip() + "…"
 
 
-def _bytes(figure: Figure, form: str) -> bytes:
+def encoded(figure: Figure, form: str) -> bytes:
     """The image, the same bytes for the same figure."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}

@@ -24,7 +24,8 @@ from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import IntArray, encode_labels, name_new_classes
 from rpim.progress import Progress
-from rpim.search.n_classes import N_EVALUATIONS, max_acc
+from rpim.search.class_count import ClassCount
+from rpim.search.n_classes import count_classes
 
 FloatArray = NDArray[np.float32]
 
@@ -88,17 +89,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         views : sequence of array-likes of the shape of X
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         """
-        self._validate_params()
-        rows, codes, known = self._validate(X, y)
-        random = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
-        order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
-        device = _device(self.device)
         with Progress(self.verbose, "preparing") as progress:
-            x = self._prepare(rows, order, device)
-            labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
-            n_classes = self._count_classes(x, labels, len(known), generator, progress)
-            others = tuple(self._view(view, k, order, device) for k, view in enumerate(views, start=2))
+            x, labels, codes, known, order, generator = self._arranged(X, y)
+            n_classes = self._n_classes(x, labels, len(known), generator, progress)
+            others = tuple(self._view(view, k, order, x.device) for k, view in enumerate(views, start=2))
             problem = Problem(x, labels, len(known), n_classes, generator, progress, others)
             self.head_ = self._discover(problem)
         n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
@@ -110,6 +104,40 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         assigned[order] = self._classes_of_rows(problem).cpu().numpy()
         self.labels_ = self.classes_[np.where(codes >= 0, codes, assigned)]
         return self
+
+    def _n_classes(
+        self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
+    ) -> int:
+        """The number of classes: as given, or estimated."""
+        if self.n_classes is not None:
+            return self.n_classes
+        found = count_classes(x, labels, generator=generator, progress=progress)
+        self.n_classes_curve_, self.n_classes_low_, self.n_classes_high_ = found.curve, found.low, found.high
+        return found.n_classes
+
+    def _count_classes(
+        self, X: ArrayLike, y: ArrayLike, method: str, at_least: int | None, at_most: int | None
+    ) -> ClassCount:
+        """The number of classes as `fit` would estimate it, or by another method or within bounds."""
+        with Progress(self.verbose, "preparing") as progress:
+            x, labels, *_, generator = self._arranged(X, y)
+            return count_classes(
+                x, labels, method=method, at_least=at_least, at_most=at_most, generator=generator, progress=progress
+            )
+
+    def _arranged(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> tuple[Tensor, Tensor, IntArray, NDArray[Any], IntArray, torch.Generator]:
+        """The rows as methods see them, the labels of the first, then codes, known classes, order, generator."""
+        self._validate_params()
+        rows, codes, known = self._validate(X, y)
+        random = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+        order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
+        device = _device(self.device)
+        x = self._prepare(rows, order, device)
+        labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
+        return x, labels, codes, known, order, generator
 
     @abstractmethod
     def _discover(self, problem: Problem) -> Head:
@@ -180,16 +208,6 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         if (codes >= 0).all():
             warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=3)
         return rows, codes, known
-
-    def _count_classes(
-        self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
-    ) -> int:
-        if self.n_classes is not None:
-            return self.n_classes
-        progress.stage("counting the classes")
-        progress.expect(N_EVALUATIONS)
-        estimate, self.n_classes_curve_ = max_acc(x, labels, generator=generator, on_trial=lambda: progress.advance(1))
-        return estimate
 
     def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
         """Find the principal directions and give the rows in this order, normalised and projected."""

@@ -124,7 +124,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
             return None
         return "it needs umap-learn, which is not installed: pip install 'rpim[maps]', or choose another method."
 
-    def _count_classes(
+    def _n_classes(
         self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
     ) -> int:
         """The number asked for; where none is, the known ones, and HDBSCAN will tell the others."""

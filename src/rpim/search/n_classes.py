@@ -1,71 +1,68 @@
-"""The number of classes, where it is not given: Max-ACC, as GCD estimates it.
-
-For a number of clusters K, plain k-means on all rows is scored by its Hungarian accuracy on the labelled ones. Too few
-clusters merge known classes, too many split them, so the score peaks near the true number; Brent's method finds the
-peak with a handful of clusterings. What it cannot see: an unknown class that is split, or merged with another unknown
-one, costs nothing on the labelled rows.
-
-Vaze et al., "Generalized Category Discovery", CVPR 2022.
-"""
+"""The number of classes, where it is not given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from rpim.centroids import kmeans
-from rpim.metrics import clustering_accuracy
+from rpim.errors import InputError
+from rpim.progress import Progress
+from rpim.search.class_count import ESTIMATORS, ClassCount
+from rpim.search.max_acc import N_EVALUATIONS, max_acc
+from rpim.search.neighbours import MAX_ROWS, count_by_neighbours
 
-N_EVALUATIONS = 20
 
-
-def max_acc(
+def count_classes(
     x: Tensor,
     labels: Tensor,
     *,
-    upper: int | None = None,
+    method: str = ESTIMATORS[0],
+    at_least: int | None = None,
+    at_most: int | None = None,
     generator: torch.Generator,
-    on_trial: Callable[[], None] | None = None,
-) -> tuple[int, dict[int, float]]:
-    """The K between the number of known classes and ``upper`` with the best accuracy on L, and all that were tried.
+    progress: Progress,
+) -> ClassCount:
+    """Estimate the number of classes.
 
     Parameters
     ----------
     x : (N, D)
         The rows, the labelled ones first.
     labels : (n_labelled,)
-    upper : int, optional
-        By default four times the known classes and twenty more, but with five unlabelled rows to each new class.
+        Codes 0 .. n_known - 1.
+    method : {"neighbours", "max-acc", "max-acc-pim"}
+    at_least, at_most : int, optional
+        Bounds of the answer: by default the known classes, and so many that a new one has five rows.
     """
-    n_known = int(labels.max()) + 1
-    n_unlabelled = len(x) - len(labels)
+    n_known, n_unlabelled = int(labels.max()) + 1, len(x) - len(labels)
+    low, high = _bounds(n_known, n_unlabelled, at_least, at_most)
+    progress.stage("counting the classes")
+    if low == high:
+        return ClassCount(low, low, low, {}, low)
+    if method == "neighbours":
+        progress.expect(min(len(labels), MAX_ROWS))
+        return count_by_neighbours(x, labels, generator=generator, on_rows=progress.advance).within(low, high)
+    if at_most is None:  # Brent wants a range that is not too wide
+        high = min(high, max(low, 4 * n_known + 20))
+    progress.expect(N_EVALUATIONS)
+    return max_acc(
+        x, labels, clusterer="pim" if method == "max-acc-pim" else "kmeans", at_least=low, at_most=high,
+        generator=generator, on_trial=lambda: progress.advance(1),
+    )  # fmt: skip
+
+
+def _bounds(n_known: int, n_unlabelled: int, at_least: int | None, at_most: int | None) -> tuple[int, int]:
     if n_unlabelled == 0:
-        return n_known, {}
-    upper = min(4 * n_known + 20, n_known + max(1, n_unlabelled // 5)) if upper is None else upper
-    truth = labels.cpu().numpy()
-    seed = int(torch.randint(2**31, (1,), generator=generator))
-    tried: dict[int, float] = {}
-
-    def loss(k: float) -> float:
-        n_clusters = round(k)
-        if n_clusters not in tried:
-            # The same seed for every K: the curve then differs by K alone.
-            run = kmeans(x, n_clusters, n_init=2, max_iter=20, generator=torch.Generator().manual_seed(seed))
-            tried[n_clusters] = clustering_accuracy(truth, run.labels[: len(labels)].cpu().numpy())
-            if on_trial is not None:
-                on_trial()
-        return -tried[n_clusters]
-
-    if upper > n_known:
-        minimize_scalar(loss, bounds=(n_known, upper), method="bounded",
-                        options={"maxiter": N_EVALUATIONS, "xatol": 0.5})
-    loss(n_known)
-    best = max(tried, key=lambda k: (tried[k], k))
-    # Too few clusters may merge an unknown class with a known one at no cost to L; one too many begins to split. So of
-    # equals the largest, and Brent, who may stop anywhere on a plateau, is followed to its far end.
-    while best < upper and -loss(best + 1) >= tried[best]:
-        best += 1
-    return best, dict(sorted(tried.items()))
+        return n_known, n_known
+    low = n_known if at_least is None else at_least
+    high = max(low, n_known + n_unlabelled // 5) if at_most is None else at_most
+    if at_least is not None and at_least < n_known:
+        raise InputError(f"At least {at_least} classes are asked for, but {n_known} are known already: ask for more.")
+    if high < low:
+        raise InputError(f"No number of classes is at least {low} and at most {high}: swap the two, or leave one out.")
+    if low > n_known + n_unlabelled:
+        raise InputError(
+            f"At least {low} classes are asked for, but {n_unlabelled} unlabelled rows and {n_known} known classes "
+            f"can make no more than {n_known + n_unlabelled}."
+        )
+    return low, high
