@@ -32,7 +32,9 @@ def run_cell(case: Case, estimator: str, known_accuracy: dict[int, tuple[float, 
     start = time.perf_counter()
     found = estimate_n_classes(case.X, case.y, method=estimator, random_state=0)
     seconds = time.perf_counter() - start
-    all_, fit_seconds = known_accuracy.setdefault(found.n_classes, fit(case, found.n_classes))
+    if found.n_classes not in known_accuracy:
+        known_accuracy[found.n_classes] = fit(case, found.n_classes)
+    all_, fit_seconds = known_accuracy[found.n_classes]
     true_all, _ = known_accuracy[case.n_classes]
     return {
         "n_classes": case.n_classes, "estimate": found.n_classes, "low": found.low, "high": found.high,
@@ -63,12 +65,13 @@ def table(cells: list[dict[str, Any]], data_sets: list[str], shares: list[float]
             row = [data_set, f"{share:.0%}", str(here[0]["n_classes"])]
             for name in ESTIMATORS:
                 own = [c for c in here if c["estimator"] == name]
-                row += [", ".join(str(c["estimate"]) for c in own), f"{100 * np.mean(_errors(own)):.0f} %"] if own else ["—"] * 2
+                row.append(", ".join(str(c["estimate"]) for c in own) or "—")
+                row.append(f"{100 * np.mean(_errors(own)):.0f} %" if own else "—")
             lines.append("| " + " | ".join(row) + " |")
     lines += [
         "",
-        "| estimator | problems | mean error | largest | within 10 % | truth in the interval | loss of All, mean | largest "
-        "| time, in fits |",
+        "| estimator | problems | mean error | largest | within 10 % | truth in the interval | loss of All, mean "
+        "| largest | time, in fits |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name in ESTIMATORS:
@@ -80,8 +83,8 @@ def table(cells: list[dict[str, Any]], data_sets: list[str], shares: list[float]
         cost = np.median([c["seconds"] / c["fit_seconds"] for c in own])
         lines.append(
             f"| {name} | {len(own)} | {100 * np.mean(errors):.1f} % | {100 * np.max(errors):.0f} % | "
-            f"{np.mean(np.array(errors) <= 0.1):.0%} | {np.mean(inside):.0%} | {np.mean(loss):.1f} ±{np.std(loss):.1f} | "
-            f"{np.max(loss):.1f} | {cost:.2f} |"
+            f"{np.mean(np.array(errors) <= 0.1):.0%} | {np.mean(inside):.0%} | "
+            f"{np.mean(loss):.1f} ±{np.std(loss):.1f} | {np.max(loss):.1f} | {cost:.2f} |"
         )
     return "\n".join(lines)
 
@@ -105,15 +108,15 @@ def main() -> None:
     for seed in arguments.seeds:
         for data_set in arguments.sets:
             for share in arguments.shares:
-                done = [c for c in _read(arguments.output) if (c["data_set"], c["share"], c["seed"]) == (data_set, share, seed)]
-                missing = [e for e in arguments.estimators if e not in {c["estimator"] for c in done}]
+                problem = {"data_set": data_set, "share": share, "seed": seed}
+                done = {c["estimator"] for c in _read(arguments.output) if problem.items() <= c.items()}
+                missing = [estimator for estimator in arguments.estimators if estimator not in done]
                 if not missing:
                     continue
                 case = load(arguments.data, data_set, seed, share)
                 accuracy = {case.n_classes: fit(case, case.n_classes)}
                 for estimator in missing:
-                    key = {"data_set": data_set, "share": share, "seed": seed, "estimator": estimator}
-                    cell = {**key, **run_cell(case, estimator, accuracy)}
+                    cell = {**problem, "estimator": estimator, **run_cell(case, estimator, accuracy)}
                     with arguments.output.open("a") as file:
                         file.write(json.dumps(cell) + "\n")
                         file.flush()
