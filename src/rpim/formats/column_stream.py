@@ -33,7 +33,7 @@ BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
 
 _FIELDS = ("ids", "texts", "paths")
 _READ_AHEAD = 1 << 20
-_CSV_BYTES = 1 << 24  # a line has to fit into it
+_CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads some 30 of them ahead
 
 
 @dataclass(frozen=True)
