@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from rpim.features import FeatureSet
     from rpim.methods import PIM, RPIM
     from rpim.metrics import gcd_accuracy
+    from rpim.prediction import Predictor
 
-__all__ = ["PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "__version__", "gcd_accuracy"]
+__all__ = ["PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "Predictor", "__version__", "gcd_accuracy"]
 
 # torch takes seconds to import; ``rpim --help`` and the readers do without it.
 _HOMES = {
     "PIM": "rpim.methods", "RPIM": "rpim.methods", "Discovery": "rpim.discovery", "FeatureSet": "rpim.features",
-    "InputError": "rpim.errors", "gcd_accuracy": "rpim.metrics",
+    "InputError": "rpim.errors", "gcd_accuracy": "rpim.metrics", "Predictor": "rpim.prediction",
 }
 
 
