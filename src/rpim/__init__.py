@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from rpim.features import FeatureSet
     from rpim.methods import PIM, RPIM
     from rpim.metrics import gcd_accuracy
+    from rpim.prediction import Predictor
 
-__all__ = ["PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "__version__", "estimate_n_classes", "gcd_accuracy"]
+__all__ = [
+    "PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "Predictor", "__version__", "estimate_n_classes",
+    "gcd_accuracy",
+]  # fmt: skip
 
 # torch takes seconds to import; ``rpim --help`` and the readers do without it.
 _HOMES = {
     "PIM": "rpim.methods", "RPIM": "rpim.methods", "Discovery": "rpim.discovery", "FeatureSet": "rpim.features",
-    "InputError": "rpim.errors", "gcd_accuracy": "rpim.metrics", "estimate_n_classes": "rpim.counting",
+    "InputError": "rpim.errors", "Predictor": "rpim.prediction", "estimate_n_classes": "rpim.counting",
+    "gcd_accuracy": "rpim.metrics",
 }
 
 

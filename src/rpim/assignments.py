@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import dataclasses
-import io
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rpim.errors import InputError
 from rpim.features import FeatureSet
-from rpim.files import StrPath, replacing
-from rpim.formats.parquet import arrow, arrow_array
+from rpim.files import StrPath
+from rpim.formats.parquet import arrow
+from rpim.formats.tables import ParquetTable, new_table
 from rpim.labels import UNLABELLED, unlabelled_rows
 from rpim.progress import Progress
 
@@ -86,29 +85,13 @@ class Assignments:
         InputError
             If the suffix is another one, the file exists and `overwrite` is not said, or the disk is full.
         """
-        target = check_export(path, overwrite)
-        with replacing(target) as file:
-            if target.suffix.lower() == ".csv":
-                text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-                try:
-                    self.write_csv(text)
-                finally:
-                    text.detach()  # writes out what is left, and leaves the file open
-            else:
-                self.write_parquet(file)
+        with new_table(check_export(path, overwrite)) as table:
+            table.append(self.columns())
 
-    def write_csv(self, file: TextIO) -> None:
-        """The columns as lines of text, with a header; probabilities to six digits."""
-        columns = self.columns()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for row in zip(*(_cells(values) for values in columns.values()), strict=True):
-            writer.writerow(row)
-
-    def write_parquet(self, file: Any) -> None:
+    def write_parquet(self, file: BinaryIO) -> None:
         """The columns as a parquet file."""
-        table = arrow().table({name: arrow_array(values) for name, values in self.columns().items()})
-        arrow(".parquet").write_table(table, file)
+        with contextlib.closing(ParquetTable(file)) as table:
+            table.append(self.columns())
 
     @classmethod
     def read_parquet(cls, path: Path, label_type: str) -> Assignments:
@@ -145,11 +128,7 @@ def assign(
     model: DiscoveryEstimator, features: FeatureSet, labels: NDArray[Any] | None = None, *, verbose: bool = False
 ) -> Assignments:
     """The class of each row of `features`: the likeliest, or the one in `labels`; a block of rows at a time."""
-    if features.n_features != model.n_features_in_:
-        raise InputError(
-            f"The rows have {features.n_features} features but the classes were found in rows of "
-            f"{model.n_features_in_}: embed them with the same encoder."
-        )
+    check_width(model, features)
     rows = features.rows(normalise=model.normalise)
     classes: NDArray[Any] = model.classes_
     chosen = None if labels is None else class_codes(labels, classes)
@@ -174,6 +153,15 @@ def assign(
     )  # fmt: skip
 
 
+def check_width(model: DiscoveryEstimator, features: FeatureSet) -> None:
+    """Raise where the rows have another number of features than those of the fit."""
+    if features.n_features != model.n_features_in_:
+        raise InputError(
+            f"The rows have {features.n_features} features but the classes were found in rows of "
+            f"{model.n_features_in_}: embed them with the same encoder."
+        )
+
+
 def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each label in `classes`, which need not be sorted.
 
@@ -193,13 +181,3 @@ def check_export(path: StrPath, overwrite: bool = False) -> Path:
     if target.is_dir() or (target.exists() and not overwrite):
         raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
     return target
-
-
-def _cells(values: Any) -> Iterator[Any]:
-    if not isinstance(values, np.ndarray):
-        return iter(values)
-    if values.dtype == np.float32:
-        return (f"{value:.6g}" for value in values.tolist())
-    if values.dtype == bool:
-        return ("true" if value else "false" for value in values.tolist())
-    return ("" if value is None else value for value in values.tolist())

@@ -18,8 +18,8 @@ from rpim.messages import first_line, some_rows
 FloatArray = NDArray[np.floating[Any]]
 
 
-def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
-    """`values` as a finite (N, D) float array, still memory-mapped if it was."""
+def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArray:
+    """`values` as a finite (N, D) float array, still memory-mapped if it was; messages count from `first_row`."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: fill or remove the masked rows.")
     try:
@@ -45,7 +45,7 @@ def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     bad: list[int] = []
     for block in row_blocks(*array.shape):
         finite = np.isfinite(array[block]).all(axis=1)
-        bad.extend((np.flatnonzero(~finite) + block.start).tolist())
+        bad.extend((np.flatnonzero(~finite) + block.start + first_row).tolist())
     if bad:
         raise InputError(f"{name} has NaN, missing or infinite values in {some_rows(bad)}: remove or embed again.")
     return array
@@ -61,10 +61,10 @@ def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
     return array
 
 
-def id_array(values: ArrayLike | None, n_rows: int) -> NDArray[Any]:
+def id_array(values: ArrayLike | None, n_rows: int, first_row: int = 0) -> NDArray[Any]:
     """`values` as n_rows texts or whole numbers, all different; the numbers of the rows where there are none."""
     if values is None:
-        return np.arange(n_rows, dtype=np.int64)
+        return np.arange(first_row, first_row + n_rows, dtype=np.int64)
     array = _one_per_row(values, "ids", n_rows)
     if array.dtype.kind == "O":
         array = _typed(array, np.zeros(n_rows, dtype=bool), "ids")
@@ -77,7 +77,7 @@ def id_array(values: ArrayLike | None, n_rows: int) -> NDArray[Any]:
     return array
 
 
-def text_list(values: Iterable[Any], name: str, n_rows: int) -> list[str]:
+def text_list(values: Iterable[Any], name: str, n_rows: int, first_row: int = 0) -> list[str]:
     """A list rather than an array, in which every text would take the room of the longest."""
     if isinstance(values, str):
         raise InputError(f"{name} is one text, {values[:40]!r}: give a list of {n_rows} texts.")
@@ -85,7 +85,7 @@ def text_list(values: Iterable[Any], name: str, n_rows: int) -> list[str]:
     strings = [os.fspath(value) if isinstance(value, os.PathLike) else value for value in given]
     if len(strings) != n_rows:
         raise InputError(f"{name} has {len(strings)} values but X has {n_rows} rows: give one per row.")
-    for row, value in enumerate(strings):
+    for row, value in enumerate(strings, start=first_row):
         if not isinstance(value, str):
             raise InputError(f"{name} has {value!r} in row {row}, which is not text.")
     return [str(value) for value in strings]

@@ -247,20 +247,29 @@ def predict(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out.")
     ] = None,
     feature_column: FeatureColumn = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add the probability of every class.")
+    ] = False,
+    refined: Annotated[
+        bool, typer.Option("--refined", help="Add the refined embedding of each row (.parquet).")
+    ] = False,
+    any_encoder: Annotated[
+        bool, typer.Option("--any-encoder", help="Go on where the rows look like those of another encoder.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give new rows the classes of a run."""
+    """Give new rows the classes of a run, in files of any size."""
     from rpim.assignments import check_export
-    from rpim.features import FeatureSet
 
     if output is not None:
         check_export(output, overwrite)
-    features = FeatureSet.read(new, feature_column=feature_column)
-    assignments = _load(run).assign(features, verbose=True)
-    if output is None:
-        assignments.write_csv(sys.stdout)
-    else:
-        assignments.write(output, overwrite=overwrite)
+    from rpim.prediction import Predictor
+
+    Predictor.load(run).assign_file(
+        new, output, feature_column=feature_column, probabilities=probabilities, refined=refined,
+        any_encoder=any_encoder, overwrite=overwrite,
+        verbose=output is not None or not sys.stdout.isatty(),  # a bar among printed lines could not be read
+    )  # fmt: skip
 
 
 @app.command()

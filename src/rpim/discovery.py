@@ -1,7 +1,7 @@
 """Discovery: the result of a fit, and the run folder it is saved in.
 
     run.json             what was done: parameters, classes, searches, versions, data; format version 1
-    model.safetensors    the prototypes, the transformation, the principal directions
+    model.safetensors    the prototypes, the transformation, the principal directions, the space of the embeddings
     assignments.parquet  for each row its class, the given label, how sure, and the runner-up
     history.json         the terms of the objective at every step
 """
@@ -13,20 +13,23 @@ import json
 import math
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from rpim._version import __version__
 from rpim.assignments import Assignments, assign, class_codes
+from rpim.embedding_space import EmbeddingSpace
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath
 from rpim.methods.base import DiscoveryEstimator
+from rpim.prediction import Predictor
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
     FORMAT,
@@ -38,7 +41,7 @@ from rpim.run_folder import (
     reading,
     write_json,
 )
-from rpim.saved_model import describe, from_plain, plain, restore
+from rpim.saved_model import describe, from_plain, plain
 
 SURE = 0.9
 
@@ -85,6 +88,8 @@ class Discovery:
         The fitted method.
     provenance : dict
         JSON-able: when and how long, the command, seed, versions, and the data's path, fingerprint and shape.
+    space : EmbeddingSpace
+        What tells rows of another encoder from those of the run.
 
     Examples
     --------
@@ -101,6 +106,7 @@ class Discovery:
     assignments: Assignments
     model: DiscoveryEstimator
     provenance: dict[str, Any]
+    space: EmbeddingSpace = field(default_factory=EmbeddingSpace)
 
     @classmethod
     def from_fit(
@@ -135,7 +141,8 @@ class Discovery:
                 "give the same ones."
             )
         assignments = assign(model, features, model.labels_, verbose=verbose)
-        return cls(assignments, model, _provenance(model, features, source, duration, command))
+        provenance = _provenance(model, features, source, duration, command)
+        return cls(assignments, model, provenance, EmbeddingSpace.of(features))
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -195,14 +202,15 @@ class Discovery:
             for k, name in enumerate(self.classes.tolist())
         ]
 
-    def assign(self, new: FeatureSet | ArrayLike, *, verbose: bool = False) -> Assignments:
-        """The class of each new row, with how sure the model is of it and the runner-up."""
-        features = new if isinstance(new, FeatureSet) else FeatureSet.from_arrays(new)
-        return assign(self.model, features, verbose=verbose)
+    def assign(
+        self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False
+    ) -> Assignments:
+        """The class of each new row, with how sure the model is of it and the runner-up: see `Predictor.assign`."""
+        return Predictor(self.model, self.space).assign(new, any_encoder=any_encoder, verbose=verbose)
 
-    def predict(self, X: FeatureSet | ArrayLike) -> NDArray[Any]:
+    def predict(self, X: FeatureSet | ArrayLike, *, any_encoder: bool = False) -> NDArray[Any]:
         """The class of each new row."""
-        return self.assign(X).labels
+        return self.assign(X, any_encoder=any_encoder).labels
 
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the assignments to a .csv or .parquet file, whole or not at all."""
@@ -225,6 +233,8 @@ class Discovery:
         from safetensors.torch import save
 
         facts, tensors = describe(self.model)
+        if self.space.directions is not None:
+            tensors["space"] = torch.from_numpy(self.space.directions)
         history = [{name: plain(value) for name, value in step.items()} for step in self.model.history_]
         with new_folder(folder, overwrite) as place:
             # The bytes go through Python's own files, so that a full disk is an OSError with its number.
@@ -245,14 +255,11 @@ class Discovery:
         InputError
             If it is no run folder, a newer one, or damaged.
         """
-        from safetensors.torch import load
-
         place = Path(folder)
         facts = read_run_file(place)
-        with reading(place / MODEL_FILE):
-            tensors = load((place / MODEL_FILE).read_bytes())
+        predictor = Predictor.from_facts(place, facts)
+        model = predictor.model
         with reading(place / RUN_FILE):
-            model = restore(facts, tensors)
             label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
         with reading(place / ASSIGNMENTS_FILE):
             assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
@@ -262,7 +269,7 @@ class Discovery:
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
             model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
-        return cls(assignments, model, provenance)
+        return cls(assignments, model, provenance, predictor.space)
 
 
 def _provenance(

@@ -49,7 +49,9 @@ class FeatureSet:
     split : array of N strings, or None
         The part that each row belongs to, such as "train" or "test". Benchmarks go by it; ``rpim discover`` takes all.
     metadata : dict
-        JSON-able facts, such as the encoder's name.
+        JSON-able facts; what is called "encoder" is compared where a run meets new rows.
+    first_row : int
+        The number of the first row in its file, where these rows are a block of one: messages count from it.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class FeatureSet:
     paths: list[str] | None = None
     split: NDArray[np.str_] | None = None
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    first_row: int = 0
 
     @classmethod
     def from_arrays(
@@ -83,6 +86,7 @@ class FeatureSet:
         paths: Iterable[StrPath | None] | None = None,
         split: ArrayLike | None = None,
         metadata: Mapping[str, Any] | None = None,
+        first_row: int = 0,
     ) -> FeatureSet:
         """Check the arrays and keep them; X is not copied unless its type has to change.
 
@@ -96,7 +100,7 @@ class FeatureSet:
         >>> FeatureSet.from_arrays([[1, 0], [0, 1]], labels=[4, None]).labels.tolist()
         [4, -1]
         """
-        matrix = feature_matrix(X, "X")
+        matrix = feature_matrix(X, "X", first_row)
         n = len(matrix)
         checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
         for k, view in enumerate(checked_views, start=2):
@@ -110,14 +114,15 @@ class FeatureSet:
             raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
         return cls(
             X=matrix,
-            ids=id_array(ids, n),
+            ids=id_array(ids, n, first_row),
             labels=None if labels is None else label_array(labels, "labels", n),
             truth=None if truth is None else label_array(truth, "truth", n),
             views=checked_views,
-            texts=None if texts is None else text_list(texts, "texts", n),
-            paths=None if paths is None else text_list(paths, "paths", n),
+            texts=None if texts is None else text_list(texts, "texts", n, first_row),
+            paths=None if paths is None else text_list(paths, "paths", n, first_row),
             split=None if split is None else label_array(split, "split", n).astype(str),
             metadata=facts,
+            first_row=first_row,
         )
 
     @classmethod
@@ -221,7 +226,7 @@ class FeatureSet:
             values = X[block].astype(np.float64)  # (n, D)
             # Dividing by the largest value first keeps the squares of huge or tiny features within range.
             largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
-            zero.extend((np.flatnonzero(largest == 0) + block.start).tolist())
+            zero.extend((np.flatnonzero(largest == 0) + block.start + self.first_row).tolist())
             values /= np.where(largest == 0, 1.0, largest)[:, None]
             lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
             out[block] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
@@ -287,6 +292,7 @@ class FeatureSet:
             texts=take_text(self.texts),
             paths=take_text(self.paths),
             split=take(self.split),
+            first_row=0,
         )
 
 

@@ -53,13 +53,18 @@ def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it
         raise InputError(f"{path} cannot be read ({first_line(error)}): {hint}.") from error
 
 
+def must_be_npy(path: Path) -> None:
+    """Raise where there is no .npy file."""
+    must_exist(path)
+    with reading(path), open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise InputError(f"{path} is not an .npy file: write it with numpy.save.")
+
+
 def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
     """The array in an .npy file."""
-    must_exist(path)
+    must_be_npy(path)
     with reading(path):
-        with open(path, "rb") as file:
-            if file.read(6) != b"\x93NUMPY":
-                raise InputError(f"{path} is not an .npy file: write it with numpy.save.")
         array: NDArray[Any] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
         return array
 

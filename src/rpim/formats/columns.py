@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,18 @@ def find_per_row(path: Path, names: Sequence[str], wanted: Mapping[str, str | No
 def labels_from_text(cells: list[str]) -> list[Any]:
     """Numbers if every cell is one or empty, otherwise text; -1 is unlabelled in both."""
     numbers = [cell for cell in cells if cell not in _NO_NUMBER]
-    if all(_WHOLE.fullmatch(cell) for cell in numbers):
+    if are_whole(numbers):
         return [None if cell in _NO_NUMBER else int(cell) for cell in cells]
     if all(_WHOLE.fullmatch(cell) or DECIMAL.fullmatch(cell) for cell in numbers):
         return [None if cell in _NO_NUMBER else float(cell) for cell in cells]
     return ["" if cell == "-1" else cell for cell in cells]
 
 
+def are_whole(cells: Iterable[str]) -> bool:
+    """Whether every cell is a whole number, written as Python would write it."""
+    return all(_WHOLE.fullmatch(cell) for cell in cells)
+
+
 def ids_from_text(cells: list[str]) -> list[Any]:
     """Numbers if every cell is a whole one, otherwise text."""
-    return [int(cell) for cell in cells] if all(_WHOLE.fullmatch(cell) for cell in cells) else cells
+    return [int(cell) for cell in cells] if are_whole(cells) else cells

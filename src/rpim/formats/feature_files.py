@@ -5,7 +5,6 @@ A reader gives the arguments of ``FeatureSet.from_arrays``, which does the check
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import zipfile
@@ -19,15 +18,14 @@ from rpim.blocks import row_blocks
 from rpim.errors import InputError
 from rpim.files import load_npy, must_exist, open_npz, reading, replacing
 from rpim.formats.columns import (
-    DECIMAL,
     NAMES,
     PER_ROW,
     find_column,
     find_per_row,
     ids_from_text,
-    is_called,
     labels_from_text,
 )
+from rpim.formats.csv_layout import CSV_HINT, CsvLayout, csv_names
 from rpim.formats.parquet import arrow, arrow_array, is_list, list_matrix, plain_values
 from rpim.messages import some
 
@@ -45,28 +43,35 @@ def read_features(
     path: Path, label_column: str | None, feature_column: str | None, split_column: str | None = None
 ) -> Columns:
     """The arguments of ``FeatureSet.from_arrays`` found in `path`."""
-    suffix = path.suffix.lower()
-    if feature_column is not None and suffix not in (".npz", ".parquet"):
-        raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
+    suffix = checked_suffix(path, feature_column)
     wanted = {"labels": label_column, "split": split_column}
     for option, column in (("label_column", label_column), ("split_column", split_column)):
         if column is not None and (suffix == ".npy" or path.is_dir()):
             raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
     if path.is_dir():
         return _read_pim_folder(path)
-    must_exist(path)
     if suffix == ".npz":
         return _read_npz(path, wanted, feature_column)
     if suffix == ".npy":
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
         return _read_parquet(path, wanted, feature_column)
-    if suffix == ".csv":
-        return _read_csv(path, wanted)
-    raise InputError(
-        f"{path} has the suffix {suffix!r}, which cannot be read as features: "
-        "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps."
-    )
+    return _read_csv(path, wanted)
+
+
+def checked_suffix(path: Path, feature_column: str | None) -> str:
+    """The suffix of a file that can be read as features, in small letters; a folder may have any."""
+    suffix = path.suffix.lower()
+    if feature_column is not None and suffix not in (".npz", ".parquet"):
+        raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
+    if not path.is_dir():
+        must_exist(path)
+        if suffix not in (".npz", ".npy", ".parquet", ".csv"):
+            raise InputError(
+                f"{path} has the suffix {suffix!r}, which cannot be read as features: "
+                "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps."
+            )
+    return suffix
 
 
 def column_names(path: Path) -> list[str]:
@@ -80,7 +85,7 @@ def column_names(path: Path) -> list[str]:
             return list(file.schema_arrow.names)
     if suffix == ".csv":
         with reading(path):
-            return _csv_names(path)[0]
+            return csv_names(path)[0]
     return []
 
 
@@ -100,16 +105,21 @@ def _view_names(names: Sequence[str]) -> list[str]:
     return [name for _, name in sorted(numbered)]
 
 
+def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -> str:
+    """The .npz key of the features."""
+    features = find_column(path, names, "X", feature_column)
+    if features is None:
+        raise InputError(
+            f"{path} has no array called features, X, embeddings or feats among {', '.join(names) or 'none'}: "
+            "name one with feature_column."
+        )
+    return features
+
+
 def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
     with open_npz(path) as archive:
         names = archive.files
-        features = find_column(path, names, "X", feature_column)
-        if features is None:
-            raise InputError(
-                f"{path} has no array called features, X, embeddings or feats among {', '.join(names) or 'none'}: "
-                "name one with feature_column."
-            )
-        columns: Columns = {"X": archive[features]}
+        columns: Columns = {"X": archive[npz_features(path, names, feature_column)]}
         columns |= {field: archive[name] for field, name in find_per_row(path, names, wanted).items()}
         views = [archive[name] for name in _view_names(names)]
         if "views" in names:
@@ -127,69 +137,40 @@ def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Col
             schema = file.schema_arrow
             views = _view_names(schema.names)
             per_row = find_per_row(path, schema.names, wanted)
-            lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
-            if feature_column is None and len(lists) != 1:
-                what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
-                raise InputError(
-                    f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
-                    "name the one with the features with feature_column."
-                )
-            features = str(find_column(path, schema.names, "X", feature_column or lists[0]))
+            features = parquet_features(path, schema, feature_column)
             table = file.read(columns=[features, *views, *per_row.values()])
         columns: Columns = {"X": list_matrix(path, features, table.column(features))}
         columns["views"] = [list_matrix(path, name, table.column(name)) for name in views]
         columns |= {field: plain_values(table.column(name)) for field, name in per_row.items()}
-        facts = (schema.metadata or {}).get(METADATA_KEY.encode())
-        if facts is not None:
-            columns["metadata"] = json.loads(facts)
+        columns["metadata"] = parquet_metadata(schema)
         return columns
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
+    """The column of the features: the only one with lists of numbers that is not a view, or the one wanted."""
+    views = _view_names(schema.names)
+    lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
+    if feature_column is None and len(lists) != 1:
+        what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
+        raise InputError(
+            f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
+            "name the one with the features with feature_column."
+        )
+    return str(find_column(path, schema.names, "X", feature_column or lists[0]))
 
 
-def _csv_names(path: Path) -> tuple[list[str], int]:
-    """The names of the columns and how many lines they take: none where the first line is numbers already."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        first, second = next(reader, []), next(reader, [])
-    if not first:
-        raise InputError(f"{path} is empty or begins with a blank line: give a line of numbers per row.")
-    counted = [str(number) for number in range(len(first))]
-    # pandas calls nameless columns 0, 1, 2, ...: a header if what follows are decimals.
-    if all(map(_is_number, first)) and not (first == counted and any(DECIMAL.fullmatch(cell) for cell in second)):
-        return [f"f{j}" for j in range(len(first))], 0
-    if len(set(first)) < len(first):
-        raise InputError(f"{path} has two columns of the same name in its first line: rename one, or add a header.")
-    return first, 1
+def parquet_metadata(schema: Any) -> dict[str, Any]:
+    """The facts that ``FeatureSet.write`` kept with the columns."""
+    facts: dict[str, Any] = json.loads((schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    return facts
 
 
 def _read_csv(path: Path, wanted: Wanted) -> Columns:
-    hint = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"
-    pa, pc = arrow(), arrow(".csv")
-    with reading(path, hint):
-        names, header_lines = _csv_names(path)
-        per_row = find_per_row(path, names, wanted)
-        # Also those that another choice has put aside: labels among the features would give the answer away.
-        not_features = {name for name in names if any(is_called(name, field) for field in PER_ROW)}
-        not_features |= set(per_row.values())
-        types = {name: pa.string() if name in not_features else pa.float32() for name in names}
-        table = pc.read_csv(
-            path,
-            read_options=pc.ReadOptions(column_names=names, skip_rows=header_lines),
-            parse_options=pc.ParseOptions(newlines_in_values=True),
-            convert_options=pc.ConvertOptions(column_types=types),
-        )
-        feature_names = [name for name in names if name not in not_features]
-        X = np.empty((table.num_rows, len(feature_names)), dtype=np.float32)
-        for j, name in enumerate(feature_names):
-            X[:, j] = table.column(name).to_numpy()
-        columns: Columns = {field: table.column(name).to_pylist() for field, name in per_row.items()}
+    with reading(path, CSV_HINT):
+        layout = CsvLayout.of(path, wanted)
+        table = arrow(".csv").read_csv(path, **layout.options())
+        X = layout.matrix(table)
+        columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
     for field in ("labels", "truth"):
         if field in columns:
             columns[field] = labels_from_text(columns[field])
@@ -198,13 +179,20 @@ def _read_csv(path: Path, wanted: Wanted) -> Columns:
     return {"X": X, **columns}
 
 
-def _read_pim_folder(folder: Path) -> Columns:
-    """PIM's feature maps: targets are labels where mask_lab is true, and mask_cls is true for known classes."""
+def pim_files(folder: Path) -> dict[str, Path]:
+    """The files of PIM's feature maps by their names, in the folder itself or in its ``train``."""
     inner = folder / "train" if (folder / "train" / "all_feats.npy").is_file() else folder
     files = {name: inner / f"{name}.npy" for name in ("all_feats", "mask_lab", "mask_cls", "targets")}
     lacking = [file.name for file in files.values() if not file.is_file()]
     if lacking:
         raise InputError(f"{inner} lacks {', '.join(lacking)}: give PIM's folder of feature maps, or a file.")
+    return files
+
+
+def _read_pim_folder(folder: Path) -> Columns:
+    """PIM's feature maps: targets are labels where mask_lab is true, and mask_cls is true for known classes."""
+    files = pim_files(folder)
+    inner = files["all_feats"].parent
     X = load_npy(files["all_feats"], mmap_mode="r")
     targets, mask_lab, mask_cls = (load_npy(files[name]) for name in ("targets", "mask_lab", "mask_cls"))
     for name, array in (("targets", targets), ("mask_lab", mask_lab), ("mask_cls", mask_cls)):
@@ -244,13 +232,7 @@ def _write_parquet(file: BinaryIO, columns: Columns) -> None:
     n_rows, n_features = columns["X"].shape
 
     def batch(rows: slice) -> Any:
-        arrays = {}
-        for name, matrix in matrices.items():
-            flat = np.ravel(matrix[rows]).astype(matrix.dtype.newbyteorder("="), copy=False)
-            arrays[name] = pa.FixedSizeListArray.from_arrays(pa.array(flat), n_features)
-        for name, column in values.items():
-            arrays[name] = arrow_array(column[rows])
-        return pa.table(arrays)
+        return pa.table({name: arrow_array(column[rows]) for name, column in (matrices | values).items()})
 
     schema = batch(slice(0, 1)).schema.with_metadata({METADATA_KEY: json.dumps(columns["metadata"])})
     with arrow(".parquet").ParquetWriter(file, schema) as writer:

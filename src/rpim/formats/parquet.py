@@ -30,12 +30,15 @@ def is_list(arrow_type: Any) -> bool:
     return bool(types.is_floating(inner) or types.is_integer(inner))
 
 
-def list_matrix(path: Path, name: str, column: Any) -> NDArray[Any]:
-    """A column of equally long lists as a matrix, a view of Arrow's memory where it is in one piece. (N, D)"""
+def list_matrix(path: Path, name: str, column: Any, first_row: int = 0) -> NDArray[Any]:
+    """A column of equally long lists as a matrix, a view of Arrow's memory where it is in one piece. (N, D)
+
+    Messages count from `first_row`.
+    """
     if not is_list(column.type):
         raise InputError(f"{path}: column {name!r} is of type {column.type}: give one with a list of numbers per row.")
     if column.null_count:
-        rows = np.flatnonzero(column.is_null().to_numpy())
+        rows = np.flatnonzero(column.is_null().to_numpy()) + first_row
         raise InputError(f"{path}: column {name!r} is null in {len(rows)} rows ({some(rows)}): remove those rows.")
     if arrow().types.is_fixed_size_list(column.type):
         width = column.type.list_size
@@ -45,8 +48,8 @@ def list_matrix(path: Path, name: str, column: Any) -> NDArray[Any]:
         odd = np.flatnonzero(lengths != width)
         if odd.size:
             raise InputError(
-                f"{path}: column {name!r} has lists of different lengths ({width} in row 0, {lengths[odd[0]]} in row "
-                f"{odd[0]}): give every row as many numbers."
+                f"{path}: column {name!r} has lists of different lengths ({width} in row {first_row}, "
+                f"{lengths[odd[0]]} in row {odd[0] + first_row}): give every row as many numbers."
             )
     if len(column) == 0 or width == 0:
         return np.empty((len(column), width), dtype=np.float32)
@@ -63,7 +66,13 @@ def plain_values(column: Any) -> Any:
 
 
 def arrow_array(values: Any) -> Any:
-    """An array or list, None where a value is missing, as a column; text is text even where all of it is missing."""
+    """An array or list, None where a value is missing, as a column; text is text even where all of it is missing.
+
+    A matrix becomes a column of lists.
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        flat = np.ravel(values).astype(values.dtype.newbyteorder("="), copy=False)
+        return arrow().FixedSizeListArray.from_arrays(arrow().array(flat), values.shape[1])
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
         return arrow().array(values)
     listed = values.tolist() if isinstance(values, np.ndarray) else values

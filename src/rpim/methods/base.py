@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -154,8 +154,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class of each row, known or discovered, for rows seen or unseen."""
-        probabilities = self.predict_proba(X)
-        classes: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        rows = self._rows_like_fitted(X)
+        codes = np.empty(len(rows), dtype=np.int64)
+        for block, x in self._blocks(rows):
+            codes[block] = self.head_.probabilities(x).cpu().numpy().argmax(axis=1)
+        classes: NDArray[Any] = self.classes_[codes]
         return classes
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
@@ -165,18 +168,30 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """The probability of each class (columns as in ``classes_``) for each row."""
-        parts = [self.head_.probabilities(x) for x in self._blocks(X)]
-        return torch.cat(parts).cpu().numpy()
+        rows = self._rows_like_fitted(X)
+        probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
+        for block, x in self._blocks(rows):
+            probabilities[block] = self.head_.probabilities(x).cpu().numpy()
+        return probabilities
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The refined embedding h(x) of each row, in the directions that the training kept."""
-        return torch.cat([self.head_.transform(x) for x in self._blocks(X)]).cpu().numpy()
+        rows = self._rows_like_fitted(X)
+        refined = np.empty((len(rows), self.head_.prototypes.shape[1]), dtype=np.float32)
+        for block, x in self._blocks(rows):
+            refined[block] = self.head_.transform(x).cpu().numpy()
+        return refined
 
-    def _blocks(self, X: ArrayLike) -> list[Tensor]:
+    def _rows_like_fitted(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
+        rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
+        return rows
+
+    def _blocks(self, rows: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
+        """The rows as the head knows them, a block at a time."""
         device = self.head_.prototypes.device
-        return [self._project(self._unit(rows[block], device)) for block in row_blocks(*rows.shape)]
+        for block in row_blocks(*rows.shape):
+            yield block, self._project(self._unit(rows[block], device))
 
     def _validate(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], IntArray, NDArray[Any]]:
         if y is None:
