@@ -12,6 +12,7 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
+from rpim.calibration import Fold, HiddenRows, calibrate, folds
 from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
@@ -94,6 +95,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     learning_rate: Any
     max_iter: Any
     low_memory: bool
+    calibrate: bool
     marginal_rows: Literal["all", "unlabelled"] = "all"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -109,6 +111,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "low_memory": ["boolean"],
+        "calibrate": ["boolean"],
     }
 
     def _resolved(self, name: str) -> Any:
@@ -158,7 +161,45 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
+        head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
         return head
+
+    def _calibrate(self, problem: Problem, head: Head, setting: Setting) -> float:
+        """The factor that makes the probabilities of rows with hidden labels come true; see calibration.py."""
+        self.calibration_error_: dict[str, float] = {}
+        parts = folds(problem.labels, problem.generator, hide_classes=problem.n_new > 0)
+        if not parts:
+            return 1.0
+        problem.progress.stage("calibrating")
+        n_labelled, n_classes = len(problem.labels), problem.n_classes
+        x = problem.x
+        if x.shape[1] > _SEARCH_DIRECTIONS:
+            x = x @ principal_directions(x, _SEARCH_DIRECTIONS)
+        step = _step_cost(x, n_classes, self.h)
+        problem.progress.expect(step * self.n_iter_ * len(parts))
+        seeds = torch.randint(2**31, (len(parts),), generator=problem.generator).tolist()
+        schedule = replace(self._schedule(setting), max_iter=self.n_iter_, tol=0.0)  # as long as the real one
+
+        def train(numbered: tuple[Fold, int]) -> HiddenRows:
+            fold, seed = numbered
+            rows = torch.cat([x[fold.rows], x[n_labelled:]])
+            hidden = rows[len(fold.labels) : n_labelled]
+            start = consensus_start(
+                rows, fold.labels, n_classes, n_starts=_SEARCH_STARTS, temperature=self.temperature,
+                generator=torch.Generator().manual_seed(seed), keep=not self.low_memory,
+            )  # fmt: skip
+            trained = self._new_head(start.prototypes)
+            engine = InMemory(rows, fold.labels, n_classes, keep=not self.low_memory)
+            optimise(engine, trained, self._objective(setting), schedule, lambda *_: problem.progress.advance(step))
+            logits = trained.logits(hidden).double().cpu().numpy()
+            is_new = (fold.truth >= fold.n_known).cpu().numpy()
+            return HiddenRows(logits, fold.targets(logits.argmax(axis=1)), is_new)
+
+        to_new = head.predict(problem.x[n_labelled:]) >= problem.n_known
+        share_new = float(to_new.sum()) / max(len(to_new), 1)
+        found = calibrate(side_by_side(train, zip(parts, seeds, strict=True)), share_new)
+        self.calibration_error_ = {"before": found.error_before, "after": found.error_after}
+        return found.factor
 
     def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts > 1 and problem.n_new > 0:
