@@ -73,26 +73,26 @@ def test_hidden_classes_are_matched_with_what_was_discovered():
 
 
 def test_folds_hide_rows_and_classes_and_keep_one_of_each():
-    labels = torch.repeat_interleave(torch.arange(8), torch.tensor([1, 2, 4, 8, 16, 16, 16, 16]))
+    labels = torch.repeat_interleave(torch.arange(16), torch.tensor([1, 2, 4, 8] + [16] * 12))
     first, second = folds(labels, seeded())
     for fold in (first, second):
         assert sorted(fold.rows.tolist()) == list(range(len(labels)))
-        assert fold.n_known == 6
+        assert fold.n_known == 12
         n_kept = len(fold.labels)
         kept, hidden = labels[fold.rows[:n_kept]], labels[fold.rows[n_kept:]]
-        assert len(kept.unique()) == 6, "a class that stays keeps a row"
-        gone = sorted(set(range(8)) - set(kept.tolist()))
-        is_new = fold.truth >= 6
+        assert len(kept.unique()) == 12, "a class that stays keeps a row"
+        gone = sorted(set(range(16)) - set(kept.tolist()))
+        is_new = fold.truth >= 12
         assert sorted(hidden[is_new].unique().tolist()) == gone
         assert not is_new[: int((~is_new).sum())].any(), "rows of hidden classes come last"
         # A code stands for one class, the same among kept and hidden rows.
         pairs = set(zip(fold.labels.tolist() + fold.truth.tolist(), torch.cat([kept, hidden]).tolist(), strict=True))
-        assert len(pairs) == 8
-        for c in set(range(8)) - set(gone):
+        assert len(pairs) == 16
+        for c in set(range(16)) - set(gone):
             size = int((labels == c).sum())
             assert int((hidden == c).sum()) in {1: (0,), 2: (0, 1)}.get(size, (size // 4,))
     hidden_rows = [set(fold.rows[len(fold.labels) :].tolist()) for fold in (first, second)]
-    whole = [set(fold.rows[len(fold.labels) :][fold.truth >= 6].tolist()) for fold in (first, second)]
+    whole = [set(fold.rows[len(fold.labels) :][fold.truth >= 12].tolist()) for fold in (first, second)]
     assert whole[0].isdisjoint(whole[1]), "no class is hidden twice"
     assert hidden_rows[0] & hidden_rows[1] <= whole[0] | whole[1], "nor is any row for its own sake"
 
@@ -108,20 +108,25 @@ def test_too_few_labelled_rows_to_calibrate(sizes):
     assert folds(labels, seeded(), hide_classes=False) == []
 
 
+def test_too_few_known_classes_to_hide_some():
+    assert folds(torch.arange(15).repeat_interleave(20), seeded()) == []
+    assert len(folds(torch.arange(16).repeat_interleave(20), seeded())) == 2
+
+
 @pytest.fixture(scope="module")
 def overlapping():
-    """Eight groups that overlap, the last three without any label."""
+    """Twenty groups that overlap, the last four without any label."""
     random = np.random.RandomState(0)
-    truth = np.repeat(np.arange(8), 60)
-    X = np.eye(8, 16)[truth] + 0.45 * random.randn(480, 16)
-    return X, np.where((truth < 5) & (np.arange(480) % 2 == 0), truth, -1), truth
+    truth = np.repeat(np.arange(20), 30)
+    X = np.eye(20, 24)[truth] + 0.3 * random.randn(600, 24)
+    return X, np.where((truth < 16) & (np.arange(600) % 2 == 0), truth, -1), truth
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM, RIM, TIM])
 def test_calibration_changes_probabilities_and_no_class(method, overlapping):
     X, y, _ = overlapping
     settings = {**QUICK, "beta": 0.2} if method is RPIM else QUICK
-    plain, calibrated = (method(8, **settings, calibrate=c).fit(X, y) for c in (False, True))
+    plain, calibrated = (method(20, **settings, calibrate=c).fit(X, y) for c in (False, True))
     assert torch.equal(plain.head_.prototypes, calibrated.head_.prototypes), "training knows nothing of it"
     assert (plain.calibration_, plain.head_.calibration) == (1.0, 1.0)
     assert calibrated.calibration_ == calibrated.head_.calibration != 1.0
@@ -135,8 +140,8 @@ def test_calibration_changes_probabilities_and_no_class(method, overlapping):
 
 def test_calibration_is_nearer_the_truth(overlapping):
     X, y, truth = overlapping
-    model = RPIM(8, **QUICK, beta=0.2).fit(X, y)
-    rows = (y < 0) & (truth < 5)  # of known classes, so that no matching is needed
+    model = RPIM(20, **QUICK, beta=0.2).fit(X, y)
+    rows = (y < 0) & (truth < 16)  # of known classes, so that no matching is needed
     right = model.labels_[rows] == truth[rows]
     error = expected_calibration_error(model.predict_proba(X)[rows].max(axis=1), right)
     model.head_.calibration = 1.0
@@ -146,7 +151,7 @@ def test_calibration_is_nearer_the_truth(overlapping):
 def test_classes_with_a_single_label_are_left_uncalibrated(overlapping):
     X, y, truth = overlapping
     single = np.full_like(y, -1)
-    single[[np.flatnonzero(truth == c)[0] for c in range(5)]] = range(5)
-    model = RPIM(8, **QUICK, beta=0.2).fit(X, single)
+    single[[np.flatnonzero(truth == c)[0] for c in range(16)]] = range(16)
+    model = RPIM(20, **QUICK, beta=0.2).fit(X, single)
     assert model.calibration_ == 1.0
     assert model.calibration_error_ == {}

@@ -28,8 +28,9 @@ FOLDS = 4
 """A fold hides a quarter of the known classes and a quarter of the rows of each of the others."""
 TRAINED = 2
 """Of the four, two are trained: thousands of hidden rows settle one number."""
-MIN_HIDDEN = 40
-"""With fewer hidden rows the factor would be chance, and stays 1."""
+MIN_ROWS, MIN_CLASSES = 40, 4
+"""With fewer hidden rows in all, or hidden classes a fold, the factor would be chance, and stays 1: one class that a
+fold does not find again can halve it."""
 LARGEST = 5.0
 """The factor lies between 1 / 5 and 5: where every hidden row is right, none would be large enough."""
 
@@ -79,8 +80,11 @@ class Calibration:
 
 
 def folds(labels: Tensor, generator: torch.Generator, *, hide_classes: bool = True) -> list[Fold]:
-    """The folds to train; none where too few rows could be hidden. Every class that stays keeps a row at least."""
+    """The folds to train; none where too little could be hidden. Every class that stays keeps a row at least."""
     sizes = torch.bincount(labels)
+    n_hidden = len(sizes) // FOLDS if hide_classes else 0
+    if hide_classes and n_hidden < MIN_CLASSES:
+        return []
     classes = torch.randperm(len(sizes), generator=generator).to(labels.device)
     place = torch.empty_like(labels)  # of a row among those of its class, in random order
     for c in range(len(sizes)):
@@ -88,9 +92,7 @@ def folds(labels: Tensor, generator: torch.Generator, *, hide_classes: bool = Tr
     made = []
     for number in range(TRAINED):
         class_hidden = torch.zeros_like(sizes, dtype=torch.bool)
-        if hide_classes:
-            n_hidden = len(sizes) // FOLDS
-            class_hidden[classes[number * n_hidden : (number + 1) * n_hidden]] = True
+        class_hidden[classes[number * n_hidden : (number + 1) * n_hidden]] = True
         of_hidden_class = class_hidden[labels]
         row_hidden = (place % FOLDS == number) & (sizes[labels] > 1) & ~of_hidden_class
         code = torch.cumsum(~class_hidden, 0) - 1
@@ -101,7 +103,7 @@ def folds(labels: Tensor, generator: torch.Generator, *, hide_classes: bool = Tr
         )
         order = torch.cat([kept, rows, new])
         made.append(Fold(order, code[labels[kept]], code[labels[order[len(kept) :]]], n_known))
-    return made if sum(len(fold.truth) for fold in made) >= MIN_HIDDEN else []
+    return made if sum(len(fold.truth) for fold in made) >= MIN_ROWS else []
 
 
 def calibrate(hidden: Sequence[HiddenRows], share_new: float) -> Calibration:

@@ -132,6 +132,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows, self.outlier_threshold_ = least_fitting(scores.cpu().numpy(), self.abstain)
         return rows + n_labelled
 
+    def parameters_of_a_repetition(self) -> dict[str, Any]:
+        """What a clone needs to repeat this fit on other rows: without a search, and in short where it can."""
+        return {"verbose": False}
+
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""
         n_components: int | None = self.n_components

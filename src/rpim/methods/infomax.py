@@ -119,6 +119,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
         value = getattr(self, name)
         return SETTINGS[self.settings].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
 
+    def parameters_of_a_repetition(self) -> dict[str, Any]:
+        short = {
+            "trade_off": self.trade_off_, "beta": self.beta_, "weight_decay": self.weight_decay_,
+            "n_starts": _SEARCH_STARTS, "n_components": _SEARCH_DIRECTIONS, "schedule": "fast", "calibrate": False,
+            "learning_rate": _SEARCH_SCHEDULE.learning_rate, "max_iter": _SEARCH_SCHEDULE.max_iter, "abstain": 0.0,
+        }  # fmt: skip
+        known = self.get_params(deep=False)
+        return super().parameters_of_a_repetition() | {name: value for name, value in short.items() if name in known}
+
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
         return n_components

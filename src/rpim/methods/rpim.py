@@ -100,7 +100,7 @@ class RPIM(InfoMaxEstimator):
     agreement_ : float
         Share of rows on which the starts agree with their combination.
     calibration_ : float
-        The factor of the logits in the probabilities; 1 where too few rows are labelled to find one.
+        The factor of the logits in the probabilities; 1 where too few rows or classes (16) are known to find one.
     calibration_error_ : dict
         The expected calibration error on the rows whose labels were hidden, "before" and "after".
     outlier_threshold_ : float
