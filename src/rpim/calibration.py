@@ -37,6 +37,13 @@ LARGEST = 5.0
 FloatArray = NDArray[np.float64]
 
 
+def enough_rows(n_classes: int) -> int:
+    """How many rows show what a training on all of them would: 20,000, or 40 a class. Repeated trainings draw no more,
+    so that what they cost, in time and memory, does not grow with the data.
+    """
+    return max(20_000, 40 * n_classes)
+
+
 @dataclass(frozen=True)
 class Fold:
     """The labelled rows with some labels hidden."""

@@ -3,7 +3,8 @@
 A class that is really in the data is found again in most of the data; one that happened to come out of this fit is not.
 After Hennig, "Cluster-wise assessment of cluster stability" (Computational Statistics & Data Analysis, 2007): the
 stability of a class is the mean, over resamples, of the largest Jaccard index that any class of the repeated fit has
-with it. He calls clusters below 0.6 not to be trusted, and above 0.75 or 0.85 (highly) stable.
+with it. His rule of thumb (in the manual of the R package fpc): below 0.6 a cluster is not to be trusted, from 0.75 on
+it is stable, from 0.85 on highly so.
 
 Only rows without a label are compared: the others are where they are because somebody said so.
 """
@@ -18,6 +19,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from rpim.assignments import class_codes
+from rpim.calibration import enough_rows
 from rpim.labels import IntArray, encode_labels
 from rpim.methods.base import DiscoveryEstimator
 from rpim.metrics import contingency
@@ -26,8 +28,6 @@ from rpim.progress import Progress
 
 SHARE = 0.8
 """Of the rows, in a resample: as many as possible, and still another set each time."""
-MAX_ROWS, ROWS_PER_CLASS = 20_000, 40
-"""A resample draws no more rows than this, or than so many a class: enough to tell whether a class comes back."""
 
 FloatArray = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def stability(
 
 def resample(codes: IntArray, n_classes: int, random: np.random.RandomState) -> IntArray:
     """Numbers of rows drawn without replacement, in order; every known class keeps a labelled row."""
-    n_rows = min(round(SHARE * len(codes)), max(MAX_ROWS, ROWS_PER_CLASS * n_classes))
+    n_rows = min(round(SHARE * len(codes)), enough_rows(n_classes))
     order = random.permutation(len(codes))
     _, first = np.unique(codes[order], return_index=True)  # the first row of each class, and of those without label
     kept = order[first]

@@ -12,7 +12,7 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
-from rpim.calibration import Fold, HiddenRows, calibrate, folds
+from rpim.calibration import Fold, HiddenRows, calibrate, enough_rows, folds
 from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
@@ -170,20 +170,25 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
+        del engine  # its matrices of rows by classes make room for those of the calibration
+        self.calibration_error_: dict[str, float] = {}
         head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
         return head
 
     def _calibrate(self, problem: Problem, head: Head, setting: Setting) -> float:
         """The factor that makes the probabilities of rows with hidden labels come true; see calibration.py."""
-        self.calibration_error_: dict[str, float] = {}
         parts = folds(problem.labels, problem.generator, hide_classes=problem.n_new > 0)
         if not parts:
             return 1.0
         problem.progress.stage("calibrating")
         n_labelled, n_classes = len(problem.labels), problem.n_classes
-        x = problem.x
+        labelled, free = problem.x[:n_labelled], problem.x[n_labelled:]
+        if len(free) > enough_rows(n_classes):
+            some = torch.randperm(len(free), generator=problem.generator)[: enough_rows(n_classes)]
+            free = free[some.to(free.device)]
+        x = torch.cat([labelled, free])
         if x.shape[1] > _SEARCH_DIRECTIONS:
-            x = x @ principal_directions(x, _SEARCH_DIRECTIONS)
+            x = x @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
         step = _step_cost(x, n_classes, self.h)
         problem.progress.expect(step * self.n_iter_ * len(parts))
         seeds = torch.randint(2**31, (len(parts),), generator=problem.generator).tolist()
