@@ -199,11 +199,12 @@ def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64
     return codes
 
 
-def check_export(path: StrPath, overwrite: bool = False) -> Path:
+def check_export(path: StrPath, overwrite: bool = False, suffixes: tuple[str, str] = (".csv", ".parquet")) -> Path:
     """The path of an export that may be written."""
     target = Path(path)
-    if target.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give .csv or .parquet.")
+    if target.suffix.lower() not in suffixes:
+        give = " or ".join(suffixes)
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {give}.")
     if target.is_dir() or (target.exists() and not overwrite):
         raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
     return target

@@ -7,7 +7,6 @@ import io
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rpim.assignments import Assignments, class_codes
-from rpim.errors import InputError
+from rpim.assignments import Assignments, check_export, class_codes
 from rpim.files import StrPath, replacing
 from rpim.methods.base import DiscoveryEstimator
 from rpim.saved_model import plain
 
+SUFFIXES = (".csv", ".json")
 SURE = 0.9
 N_ROWS = 3
 
@@ -104,19 +103,9 @@ def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
     return nearest
 
 
-def check_classes_file(path: StrPath, overwrite: bool = False) -> Path:
-    """The path of a table of classes that may be written."""
-    target = Path(path)
-    if target.suffix.lower() not in (".csv", ".json"):
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give .csv or .json.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
-    return target
-
-
 def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bool = False) -> None:
     """Write a .csv (ids in one cell, with a space between) or .json file, whole or not at all."""
-    target = check_classes_file(path, overwrite)
+    target = check_export(path, overwrite, SUFFIXES)
     records = [_record(row) for row in summaries]
     if target.suffix.lower() == ".json":
         text = json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

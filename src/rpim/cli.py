@@ -256,11 +256,12 @@ def classes(
     overwrite: Overwrite = False,
 ) -> None:
     """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
-    from rpim.class_summaries import check_classes_file, write_classes
+    from rpim.assignments import check_export
+    from rpim.class_summaries import SUFFIXES, write_classes
     from rpim.summary import print_classes
 
     if output is not None:
-        check_classes_file(output, overwrite)
+        check_export(output, overwrite, SUFFIXES)
     discovery = _load(run)
     if output is None:
         print_classes(_console(), discovery)
