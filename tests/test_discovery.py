@@ -10,13 +10,17 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InputError
 from rpim.assignments import Assignments
+from rpim.class_summaries import write_classes
 from rpim.evaluation import evaluate, read_truth
+from rpim.head import Head
 from rpim.run_folder import check_target, new_folder
+from rpim.transforms import Transform
 
 FAST = {"n_classes": 5, "trade_off": 0.1, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "max_iter": 15,
         "random_state": 0}  # fmt: skip
@@ -118,6 +122,60 @@ def test_what_was_searched_is_kept(tmp_path):
     assert facts["resolved"]["learning_rate"] == model._resolved("learning_rate")
 
 
+def test_calibration_outliers_and_stability_are_kept(tmp_path):
+    model = discovery_of(abstain=0.1).model
+    model.calibration_ = model.head_.calibration = 0.5  # as if there had been enough labels to find it
+    model.calibration_error_ = {"before": 0.2, "after": 0.1}
+    features = FeatureSet.from_arrays(X, labels=INTS)
+    before = Discovery.from_fit(model, features, resamples=2)
+    before.save(tmp_path / "run")
+    after = Discovery.load(tmp_path / "run")
+    assert (after.model.calibration_, after.model.head_.calibration) == (0.5, 0.5)
+    assert after.model.calibration_error_ == {"before": 0.2, "after": 0.1}
+    assert after.model.outlier_threshold_ == model.outlier_threshold_ < np.inf
+    assert after.model.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
+    assert after.model.outlier_scores(X).tobytes() == model.outlier_scores(X).tobytes()
+    np.testing.assert_array_equal(after.assignments.outlier, before.assignments.outlier)
+    assert before.stability is not None
+    np.testing.assert_array_equal(after.stability, before.stability)
+    assert after.classes_table() == before.classes_table()
+
+
+def test_a_run_of_before_calibration_outliers_and_stability_loads(discovery, run):
+    facts = json.loads((run / "run.json").read_text())
+    del facts["stability"], facts["outlier_threshold"], facts["fitted"]["calibration_"]
+    del facts["tables"]["calibration_error_"], facts["parameters"]["calibrate"], facts["parameters"]["abstain"]
+    (run / "run.json").write_text(json.dumps(facts))
+    table = pq.read_table(run / "assignments.parquet")
+    pq.write_table(table.drop_columns(["outlier"]), run / "assignments.parquet")
+    old = Discovery.load(run)
+    assert (old.model.head_.calibration, old.model.outlier_threshold_, old.stability) == (1.0, np.inf, None)
+    assert np.isnan(old.assignments.outlier).all()
+    np.testing.assert_array_equal(old.predict(X), discovery.predict(X))
+    assert [row.doubtful for row in old.classes_table()] == [row.doubtful for row in discovery.classes_table()]
+    old.save(run, overwrite=True)
+    assert len(Discovery.load(run)) == 120
+
+
+def test_the_classes_as_a_file(discovery, tmp_path):
+    summaries = discovery.classes_table()
+    write_classes(summaries, tmp_path / "classes.json")
+    stored = json.loads((tmp_path / "classes.json").read_text())
+    assert [row["name"] for row in stored] == discovery.classes.tolist()
+    assert stored[0]["typical"] == summaries[0].typical
+    assert stored[0]["stability"] is None
+    write_classes(summaries, tmp_path / "classes.csv")
+    with open(tmp_path / "classes.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["known"] for row in rows] == ["true"] * 3 + ["false"] * 2
+    assert rows[0]["typical"].split(" ") == summaries[0].typical
+    assert (int(rows[0]["rows"]), rows[0]["stability"]) == (summaries[0].rows, "")
+    with pytest.raises(InputError, match="exists already"):
+        write_classes(summaries, tmp_path / "classes.csv")
+    with pytest.raises(InputError, match=r"'\.txt', which cannot be written: give \.csv or \.json"):
+        write_classes(summaries, tmp_path / "classes.txt")
+
+
 def test_provenance_says_where_it_came_from(run):
     facts = json.loads((run / "run.json").read_text())
     assert facts["format"] == 1
@@ -134,7 +192,8 @@ def test_provenance_says_where_it_came_from(run):
 
 def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery, run):
     table = pq.read_table(run / "assignments.parquet").to_pydict()
-    assert list(table) == ["id", "label", "given", "known", "sureness", "second", "second_sureness", "text"]
+    assert list(table) == ["id", "label", "given", "known", "sureness", "second", "second_sureness", "outlier",
+                           "text"]  # fmt: skip
     probabilities = discovery.model.predict_proba(FeatureSet.from_arrays(X).rows())
     place = {name: k for k, name in enumerate(discovery.classes.tolist())}
     for row in range(120):
@@ -152,13 +211,26 @@ def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery,
 def test_classes_table_by_hand():
     model = RPIM()
     model.classes_, model.known_classes_ = np.array(["a", "b", "new-1", "new-2"]), np.array(["a", "b"])
+    # new-1 points rather to b, whatever the lengths; new-2 away from both, and less so from a.
+    model.head_ = Head(torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0], [-1.0, -2.0]]), Transform({}))
     rows = Assignments(
-        ids=np.arange(4), labels=np.array(["a", "a", "new-1", "b"]), known=np.array([True, True, False, True]),
-        sureness=np.array([1.0, 0.5, 0.95, 0.2], dtype=np.float32), second=np.array(["b", "b", "b", "a"]),
-        second_sureness=np.zeros(4, dtype=np.float32), given=np.array(["a", "", "", "b"]),
+        ids=np.arange(4, 12), labels=np.array(["a", "a", "new-1", "b", "", "a", "a", "a"]),
+        known=np.array([True, True, False, True, False, True, True, True]),
+        sureness=np.array([1.0, 0.5, 0.95, 0.2, 0.0, 0.999, 0.998, 0.003], dtype=np.float32),
+        second=np.array(["b"] * 8), second_sureness=np.zeros(8, dtype=np.float32),
+        outlier=np.array([-1, 0, 0, 0, 9, -3, -2, 0], dtype=np.float32),
+        given=np.array(["a", "", "", "b", "", "", "", ""]),
     )  # fmt: skip
-    a, b, new_1, new_2 = Discovery(rows, model, {}).classes_table()
-    assert (a.name, a.known, a.rows, a.labelled, a.mean_sureness, a.sure_share) == ("a", True, 2, 1, 0.75, 0.5)
+    a, b, new_1, new_2 = Discovery(rows, model, {}, np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
+    assert (a.name, a.known, a.rows, a.labelled, a.sure_share) == ("a", True, 5, 1, 0.6)
+    assert a.mean_sureness == pytest.approx(0.7)
+    # 4, 9 and 10 are equally sure to a percent, and fit in another order.
+    assert (a.typical, a.doubtful) == ([9, 10, 4], [11, 5, 10])
+    assert (a.nearest_known, b.nearest_known, new_1.nearest_known, new_2.nearest_known) == ("b", "a", "b", "a")
+    assert (a.stability, new_1.stability) == (0.9, 0.25)
+    assert np.isnan(b.stability)
+    assert (new_1.typical, new_1.doubtful, new_2.typical) == ([6], [6], [])
+    assert np.isnan(Discovery(rows, model, {}).classes_table()[0].stability)
     assert (b.rows, b.labelled, b.sure_share) == (1, 1, 0.0)
     assert (new_1.known, new_1.rows, new_1.labelled, new_1.sure_share) == (False, 1, 0, 1.0)
     assert new_2.rows == 0
@@ -320,6 +392,7 @@ def test_what_is_no_run_folder(tmp_path):
     [
         {"method": "os.system"}, {"transform": "eval"}, {"classes": [1, 2]}, {"rows": 119}, {"label_type": "object_"},
         {"parameters": {"no_such": 1}}, {"format": "1"}, {"provenance": 3}, {"n_features": "many"},
+        {"stability": [0.5]},
     ],
 )  # fmt: skip
 def test_facts_that_do_not_fit_are_one_sentence(run, change):

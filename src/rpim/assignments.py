@@ -15,7 +15,7 @@ from rpim.features import FeatureSet
 from rpim.files import StrPath
 from rpim.formats.parquet import arrow
 from rpim.formats.tables import ParquetTable, new_table
-from rpim.labels import UNLABELLED, unlabelled_rows
+from rpim.labels import UNLABELLED, name_rows, unlabelled_rows
 from rpim.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,13 +32,15 @@ class Assignments:
     ----------
     ids : array of strings or ints
     labels : array
-        The class of each row, in the user's own type.
+        The class of each row, in the user's own type; -1, NaN or "" where it fits none and was left out.
     known : array of bool
         Whether that class had labels.
     sureness : array of float
-        The model's probability of that class.
+        The model's probability of that class; 0 where there is none.
     second, second_sureness : array
         The likeliest of the other classes and its probability.
+    outlier : array of float
+        How little the row fits any class; the larger, the less. NaN in runs of older versions.
     given : array, optional
         The labels that were given; -1, NaN or "" where there was none.
     texts, paths : list of str, optional
@@ -51,6 +53,7 @@ class Assignments:
     sureness: NDArray[np.float32]
     second: NDArray[Any]
     second_sureness: NDArray[np.float32]
+    outlier: NDArray[np.float32]
     given: NDArray[Any] | None = None
     texts: list[str] | None = None
     paths: list[str] | None = None
@@ -63,15 +66,19 @@ class Assignments:
         """True where a label was given."""
         return np.zeros(len(self), dtype=bool) if self.given is None else ~unlabelled_rows(self.given)
 
+    @property
+    def left_out(self) -> NDArray[np.bool_]:
+        """True where a row has no class."""
+        return unlabelled_rows(self.labels)
+
     def columns(self) -> dict[str, Any]:
-        """Column name -> values, in the order of the files; None where no label was given."""
-        columns: dict[str, Any] = {"id": self.ids, "label": self.labels}
+        """Column name -> values, in the order of the files; masked where no label was given, or no class."""
+        columns: dict[str, Any] = {"id": self.ids, "label": np.ma.masked_array(self.labels, self.left_out)}
         if self.given is not None:
-            columns["given"] = self.given.astype(object)
-            columns["given"][~self.labelled] = None
+            columns["given"] = np.ma.masked_array(self.given, ~self.labelled)
         columns |= {
             "known": self.known, "sureness": self.sureness,
-            "second": self.second, "second_sureness": self.second_sureness,
+            "second": self.second, "second_sureness": self.second_sureness, "outlier": self.outlier,
         }  # fmt: skip
         return columns | {
             name: values for name, values in (("text", self.texts), ("path", self.paths)) if values is not None
@@ -105,7 +112,9 @@ class Assignments:
             if label_type == "str":
                 return np.asarray(["" if value is None else value for value in values], dtype=str)
             missing = np.nan if label_type.startswith("float") else UNLABELLED
-            return np.asarray([missing if value is None else value for value in values], dtype=label_type)
+            # Where rows were left out, unsigned numbers had to become signed ones.
+            kind = "int64" if None in values and label_type.startswith(("uint", "bool")) else label_type
+            return np.asarray([missing if value is None else value for value in values], dtype=kind)
 
         def strings(name: str) -> list[str] | None:
             return list(map(str, table.column(name).to_pylist())) if name in names else None
@@ -118,6 +127,8 @@ class Assignments:
             sureness=table.column("sureness").to_numpy(),
             second=labels("second"),
             second_sureness=table.column("second_sureness").to_numpy(),
+            outlier=table.column("outlier").to_numpy() if "outlier" in names
+            else np.full(len(ids), np.nan, dtype=np.float32),
             given=labels("given") if "given" in names else None,
             texts=strings("text"),
             paths=strings("path"),
@@ -133,23 +144,25 @@ def assign(
     classes: NDArray[Any] = model.classes_
     chosen = None if labels is None else class_codes(labels, classes)
     best, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
-    sureness, second_sureness = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.float32)
+    sureness, second_sureness, outlier = (np.zeros(len(rows), dtype=np.float32) for _ in range(3))
     with Progress(verbose, "assigning") as progress:
         progress.expect(len(rows))
         for start in range(0, len(rows), _BLOCK):
             block = slice(start, start + _BLOCK)
-            probabilities = model.predict_proba(rows[block])  # (n, K)
+            probabilities, outlier[block] = model.assess(rows[block])  # (n, K), (n,)
             each = np.arange(len(probabilities))
-            best[block] = probabilities.argmax(axis=1) if chosen is None else chosen[block]
-            sureness[block] = probabilities[each, best[block]]
-            probabilities[each, best[block]] = -1.0
+            best[block] = model.decide(probabilities, outlier[block]) if chosen is None else chosen[block]
+            has_class = best[block] >= 0
+            own = each[has_class], best[block][has_class]
+            sureness[block][has_class] = probabilities[own]
+            probabilities[own] = -1.0
             second[block] = probabilities.argmax(axis=1)
             second_sureness[block] = probabilities[each, second[block]]
             progress.advance(len(each))
     return Assignments(
-        ids=features.ids, labels=classes[best], known=best < len(model.known_classes_), sureness=sureness,
-        second=classes[second], second_sureness=second_sureness, given=None if labels is None else features.labels,
-        texts=features.texts, paths=features.paths,
+        ids=features.ids, labels=name_rows(best, classes), known=(best >= 0) & (best < len(model.known_classes_)),
+        sureness=sureness, second=classes[second], second_sureness=second_sureness, outlier=outlier,
+        given=None if labels is None else features.labels, texts=features.texts, paths=features.paths,
     )  # fmt: skip
 
 
@@ -163,21 +176,23 @@ def check_width(model: DiscoveryEstimator, features: FeatureSet) -> None:
 
 
 def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of each label in `classes`, which need not be sorted.
+    """The place of each label in `classes`, which need not be sorted; -1 where a row has none.
 
     >>> class_codes(np.array(["b", "new-1"]), np.array(["b", "c", "new-1"])).tolist()
     [0, 2]
     """
     order = np.argsort(classes)
-    codes: NDArray[np.int64] = order[np.searchsorted(classes, labels, sorter=order)]
+    place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+    codes: NDArray[np.int64] = np.where(unlabelled_rows(labels), UNLABELLED, order[place])
     return codes
 
 
-def check_export(path: StrPath, overwrite: bool = False) -> Path:
+def check_export(path: StrPath, overwrite: bool = False, suffixes: tuple[str, str] = (".csv", ".parquet")) -> Path:
     """The path of an export that may be written."""
     target = Path(path)
-    if target.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give .csv or .parquet.")
+    if target.suffix.lower() not in suffixes:
+        give = " or ".join(suffixes)
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {give}.")
     if target.is_dir() or (target.exists() and not overwrite):
         raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
     return target

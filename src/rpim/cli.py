@@ -131,7 +131,7 @@ def demo(
     console = _console()
     console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
     model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
-    discovery = _fit(model, features, digits_demo.SOURCE)
+    discovery = _fit(model, features, digits_demo.SOURCE, resamples=5)
     discovery.save(output, overwrite=overwrite)
     with _written(output):
         _report(console, discovery, features)
@@ -165,6 +165,12 @@ def discover(
     ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Searched if left out.")] = None,
     beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); searched if left out.")] = None,
+    abstain: Annotated[
+        float | None, typer.Option(help="Share of the unlabelled rows to leave without class: those that fit least.")
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Repetitions of the fit that show which classes come back; 0 for none.")
+    ] = 5,
     seed: Seed = 0,
     no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
     overwrite: Overwrite = False,
@@ -179,13 +185,13 @@ def discover(
 
     features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
     _check_problem(features, data, n_classes)
-    searched = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta}
+    given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}
     model = _model(
         method, choose("--settings", settings, ("default", "paper")), device,
-        {name: value for name, value in searched.items() if value is not None},
+        {name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
-    discovery = _fit(model, features, data)
+    discovery = _fit(model, features, data, resamples)
     discovery.save(output, overwrite=overwrite)
     if not quiet:
         from rpim.summary import print_next_steps
@@ -292,8 +298,31 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
-    typer.echo(f"{result.rows:,} rows without a label, GCD accuracy {metric}")
+    left_out = f" ({result.left_out:,} more were left out)" if result.left_out else ""
+    typer.echo(f"{result.rows:,} rows without a label{left_out}, GCD accuracy {metric}")
     typer.echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
+
+
+@app.command()
+def classes(
+    run: Run,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json; printed if left out.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
+    from rpim.assignments import check_export
+    from rpim.class_summaries import SUFFIXES, write_classes
+    from rpim.summary import print_classes
+
+    if output is not None:
+        check_export(output, overwrite, SUFFIXES)
+    discovery = _load(run)
+    if output is None:
+        print_classes(_console(), discovery)
+    else:
+        write_classes(discovery.classes_table(), output, overwrite=overwrite)
 
 
 @app.command()
@@ -362,7 +391,7 @@ def _model(method: str, settings: str, device: str | None, given: dict[str, floa
     return estimator
 
 
-def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) -> Discovery:
+def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str, resamples: int) -> Discovery:
     import numpy as np
     from sklearn.utils._param_validation import InvalidParameterError
 
@@ -377,7 +406,7 @@ def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str) ->
     where = source.resolve() if isinstance(source, Path) else source
     return Discovery.from_fit(
         model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
-        verbose=model.verbose,
+        resamples=resamples, verbose=model.verbose,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import os
 import platform
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from rpim._version import __version__
-from rpim.assignments import Assignments, assign, class_codes
+from rpim.assignments import Assignments, assign
+from rpim.class_summaries import ClassSummary, summarise_classes
 from rpim.embedding_space import EmbeddingSpace
 from rpim.errors import InputError
 from rpim.features import FeatureSet
@@ -42,36 +42,7 @@ from rpim.run_folder import (
     write_json,
 )
 from rpim.saved_model import describe, from_plain, plain
-
-SURE = 0.9
-
-
-@dataclass(frozen=True)
-class ClassSummary:
-    """One class of a discovery at a glance.
-
-    Attributes
-    ----------
-    name : str, int or float
-        The class, in the user's own type.
-    known : bool
-        Whether it had labels.
-    rows : int
-        How many rows it has in all.
-    labelled : int
-        How many of them came with the label.
-    mean_sureness : float
-        The mean probability of the class over its rows; NaN where it has none.
-    sure_share : float
-        The share of its rows with a probability above 0.9; NaN where it has none.
-    """
-
-    name: Any
-    known: bool
-    rows: int
-    labelled: int
-    mean_sureness: float
-    sure_share: float
+from rpim.stability import stability
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +61,8 @@ class Discovery:
         JSON-able: when and how long, the command, seed, versions, and the data's path, fingerprint and shape.
     space : EmbeddingSpace
         What tells rows of another encoder from those of the run.
+    stability : array, optional
+        How well each class comes back when the fit is repeated on resamples; see `rpim.stability`.
 
     Examples
     --------
@@ -107,6 +80,7 @@ class Discovery:
     model: DiscoveryEstimator
     provenance: dict[str, Any]
     space: EmbeddingSpace = field(default_factory=EmbeddingSpace)
+    stability: NDArray[np.float64] | None = None
 
     @classmethod
     def from_fit(
@@ -117,6 +91,7 @@ class Discovery:
         source: StrPath | None = None,
         duration: float | None = None,
         command: list[str] | None = None,
+        resamples: int = 0,
         verbose: bool = False,
     ) -> Discovery:
         """The result of a model that was fitted to the rows of `features`.
@@ -132,6 +107,8 @@ class Discovery:
             Seconds that the fit took.
         command : list of str, optional
             The command line, where there was one.
+        resamples : int
+            Repeat the fit on so many resamples to see which classes come back; five take about half as long as the fit.
         verbose : bool
             Show progress on a terminal.
         """
@@ -141,8 +118,15 @@ class Discovery:
                 "give the same ones."
             )
         assignments = assign(model, features, model.labels_, verbose=verbose)
+        stable = None
+        if resamples > 0:
+            views = features.further_rows(model.normalise) if model.uses_views else []
+            stable = stability(
+                model, features.rows(normalise=model.normalise), np.asarray(features.labels), views,
+                n_resamples=resamples, verbose=verbose,
+            )  # fmt: skip
         provenance = _provenance(model, features, source, duration, command)
-        return cls(assignments, model, provenance, EmbeddingSpace.of(features))
+        return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable)
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -151,7 +135,7 @@ class Discovery:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The class of every row, in the user's own type."""
+        """The class of every row, in the user's own type; -1, NaN or "" where a row was left out."""
         return self.assignments.labels
 
     @property
@@ -184,23 +168,7 @@ class Discovery:
 
     def classes_table(self) -> list[ClassSummary]:
         """What there is to know of each class, in the order of `classes`."""
-        codes, n = class_codes(self.labels, self.classes), len(self.classes)
-        rows = np.bincount(codes, minlength=n)
-        labelled = np.bincount(codes[self.assignments.labelled], minlength=n)
-        sureness = np.bincount(codes, weights=self.sureness, minlength=n)
-        sure = np.bincount(codes, weights=self.sureness > SURE, minlength=n)
-        n_known = len(self.model.known_classes_)
-        return [
-            ClassSummary(
-                name=name,
-                known=k < n_known,
-                rows=int(rows[k]),
-                labelled=int(labelled[k]),
-                mean_sureness=float(sureness[k] / rows[k]) if rows[k] else math.nan,
-                sure_share=float(sure[k] / rows[k]) if rows[k] else math.nan,
-            )
-            for k, name in enumerate(self.classes.tolist())
-        ]
+        return summarise_classes(self.assignments, self.model, self.stability)
 
     def assign(
         self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False
@@ -242,9 +210,9 @@ class Discovery:
             with open(place / ASSIGNMENTS_FILE, "wb") as file:
                 self.assignments.write_parquet(file)
             write_json(place / HISTORY_FILE, history, indent=None)
-            write_json(
-                place / RUN_FILE, {"format": FORMAT, "rows": len(self), **facts, "provenance": self.provenance}
-            )
+            stable = None if self.stability is None else [plain(value) for value in self.stability]
+            about = {"rows": len(self), **facts, "stability": stable, "provenance": self.provenance}
+            write_json(place / RUN_FILE, {"format": FORMAT, **about})
 
     @classmethod
     def load(cls, folder: StrPath) -> Discovery:
@@ -261,15 +229,25 @@ class Discovery:
         model = predictor.model
         with reading(place / RUN_FILE):
             label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
+            stable = _stability(facts.get("stability"), len(model.classes_))
         with reading(place / ASSIGNMENTS_FILE):
             assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
-            if len(assignments) != n_rows or not np.isin(assignments.labels, model.classes_).all():
+            if len(assignments) != n_rows or not (np.isin(assignments.labels, model.classes_)
+                                                  | assignments.left_out).all():
                 raise ValueError("it does not belong to the rest of the run folder")
         with reading(place / HISTORY_FILE):
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
             model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
-        return cls(assignments, model, provenance, predictor.space)
+        return cls(assignments, model, provenance, predictor.space, stable)
+
+
+def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:
+    if stored is None:
+        return None
+    if len(stored) != n_classes:
+        raise ValueError(f"it has the stability of {len(stored)} classes, not of {n_classes}")
+    return np.asarray([from_plain(value) for value in stored], dtype=np.float64)
 
 
 def _provenance(

@@ -34,10 +34,12 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy on the unlabelled rows with a known truth; a share without rows is NaN."""
+    """Accuracy on the unlabelled rows with a known truth and a class; a share without rows is NaN."""
 
     metric: str
     rows: int
+    left_out: int
+    """Rows with a known truth that were given no class, and count neither as right nor as wrong."""
     all: float
     known: float
     unknown: float
@@ -71,6 +73,8 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
         kinds = ("text", "numbers") if values.dtype.kind in "UO" else ("numbers", "text")
         raise InputError(f"The truth holds {kinds[0]} but the labels of the run are {kinds[1]}: give the same names.")
     rows = ~discovery.assignments.labelled & ~unlabelled_rows(values)
+    left_out = rows & discovery.assignments.left_out
+    rows &= ~left_out
     if not rows.any():
         raise InputError("No unlabelled row has a truth, so there is nothing to evaluate: give the truth of some.")
     true, predicted = values[rows], discovery.labels[rows]
@@ -78,6 +82,7 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
     return Evaluation(
         metric=metric,
         rows=int(rows.sum()),
+        left_out=int(left_out.sum()),
         **accuracy.as_dict(),
         nmi=normalised_mutual_information(true, predicted),
         ari=adjusted_rand_index(true, predicted),

@@ -2,6 +2,9 @@
 
     x' = h(x)
     z  = softmax(tau * x' W^T)
+
+Once trained, two numbers a row are read off the same logits: the probabilities, sharpened or softened by a factor that
+was found after the training (see calibration.py), and how little the row fits any class.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ class Head:
     """Prototypes W (K x D), the transformation h, and the temperature tau.
 
     ``offsets``, where a method has them, are added to x' W^T, a number a class: with -|w|^2 / 2 the largest logit is
-    the nearest prototype. PIM and RPIM train without.
+    the nearest prototype. PIM and RPIM train without. ``calibration`` is a factor of the logits in the probabilities
+    that are given out; training knows nothing of it, and no class changes by it.
     """
 
     prototypes: Tensor
     transform: Transform
     temperature: float = 25.0
     offsets: Tensor | None = None
+    calibration: float = 1.0
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -47,11 +52,27 @@ class Head:
         return PlainPass(self, keep, room)
 
     def probabilities(self, x: Tensor) -> Tensor:
-        """z of any number of rows. (N, K)"""
-        z = x.new_empty(len(x), len(self.prototypes))
+        """z of any number of rows, calibrated. (N, K)"""
+        return self.assess(x)[0]
+
+    def assess(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Calibrated z of any number of rows, and how little each fits any class. (N, K), (N,)"""
+        z, scores = x.new_empty(len(x), len(self.prototypes)), x.new_empty(len(x))
         for rows, logits in self._logits(x):
-            z[rows] = torch.softmax(logits, dim=1)
-        return z
+            scores[rows] = self._energy(x[rows], logits)
+            z[rows] = torch.softmax(logits.mul_(self.calibration), dim=1)
+        return z, scores
+
+    def outlier_scores(self, x: Tensor) -> Tensor:
+        """How little each row fits any class; larger fits less. (N,)"""
+        scores = x.new_empty(len(x))
+        for rows, logits in self._logits(x):
+            scores[rows] = self._energy(x[rows], logits)
+        return scores
+
+    def logits(self, x: Tensor) -> Tensor:
+        """tau * x' W^T of any number of rows, as trained. (N, K)"""
+        return torch.cat([logits for _, logits in self._logits(x)])
 
     def predict(self, x: Tensor) -> Tensor:
         """The class of each row. (N,)"""
@@ -59,6 +80,14 @@ class Head:
         for rows, logits in self._logits(x):
             labels[rows] = logits.argmax(dim=1)
         return labels
+
+    def _energy(self, x: Tensor, logits: Tensor) -> Tensor:
+        """-log sum_k exp(logit_k): large where no class claims the row (Liu et al., NeurIPS 2020). (n,)"""
+        energy = -torch.logsumexp(logits, dim=1)
+        if self.offsets is None:
+            return energy
+        # There the logits are -tau |x - w|^2 / 2 without what all classes share; between rows it differs.
+        return energy.add_((x * x).sum(dim=1), alpha=0.5 * self.temperature)
 
     def _logits(self, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
         through = self.begin()

@@ -97,3 +97,21 @@ def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
     used = {str(name) for name in known}
     free = (f"new-{number}" for number in itertools.count(1) if f"new-{number}" not in used)
     return np.concatenate([known, np.asarray(list(itertools.islice(free, n_new)))])
+
+
+def name_rows(codes: IntArray, classes: NDArray[Any]) -> NDArray[Any]:
+    """The class of each row by its number; a row with -1 has none, which is "", NaN or -1 in the type of the classes.
+
+    >>> name_rows(np.array([1, -1]), np.array(["cat", "dog"])).tolist()
+    ['dog', '']
+    >>> name_rows(np.array([1, -1]), np.array([3, 4])).tolist()
+    [4, -1]
+    """
+    named: NDArray[Any] = classes[codes]
+    without = codes < 0
+    if not without.any():
+        return named
+    if named.dtype.kind in "bu":  # there is no -1 among these
+        named = named.astype(np.int64)
+    named[without] = {"U": "", "f": np.nan}.get(named.dtype.kind, UNLABELLED)
+    return named

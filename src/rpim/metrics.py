@@ -158,3 +158,39 @@ def adjusted_rand_index(truth: ArrayLike, predicted: ArrayLike) -> float:
 
     t, p, *_ = _codes(truth, predicted, None)
     return float(adjusted_rand_score(t, p))
+
+
+def expected_calibration_error(
+    sureness: ArrayLike, right: ArrayLike, n_bins: int = 15, weights: ArrayLike | None = None
+) -> float:
+    """How far the probability of the likeliest class is from the share of rows for which it is right (ECE).
+
+    Rows are put into bins of equal width by their sureness; the gaps between mean sureness and share of right rows are
+    averaged over the bins, weighted by their rows (Naeini et al., AAAI 2015; Guo et al., ICML 2017).
+
+    Parameters
+    ----------
+    sureness : array-like of shape (n,)
+        The probability of the class that a row was given.
+    right : array-like of shape (n,)
+        Whether that class is the true one.
+    weights : array-like of shape (n,), optional
+        What a row counts; one each where not given.
+
+    Examples
+    --------
+    >>> expected_calibration_error([0.75, 0.75, 0.75, 0.75], [True, True, True, False])
+    0.0
+    >>> expected_calibration_error([1.0, 1.0, 0.5, 0.5], [True, False, True, False])
+    0.25
+    """
+    sure, hits = np.asarray(sureness, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if sure.ndim != 1 or sure.shape != hits.shape or len(sure) == 0:
+        raise InputError(
+            f"The sureness has shape {sure.shape} and what is right {hits.shape}; "
+            "give two lists of the same length, of one row or more."
+        )
+    bins = np.minimum((sure * n_bins).astype(np.int64), n_bins - 1)
+    counted = np.ones_like(sure) if weights is None else np.asarray(weights, dtype=np.float64)
+    gaps = np.bincount(bins, weights=counted * (sure - hits), minlength=n_bins)
+    return float(np.abs(gaps).sum() / counted.sum())

@@ -18,8 +18,11 @@ METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, n
 """The methods by the name that the command line and the run folder use."""
 
 _TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
-_NUMBERS = ("n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "n_classes_low_", "n_classes_high_")
-_TABLES = ("search_", "n_classes_curve_")
+_NUMBERS = (
+    "n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "calibration_", "n_classes_low_",
+    "n_classes_high_",
+)  # fmt: skip
+_TABLES = ("search_", "n_classes_curve_", "calibration_error_")
 
 
 def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -36,6 +39,7 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "resolved": _resolved(model),
         "transform": type(head.transform).__name__,
         "temperature": head.temperature,
+        "outlier_threshold": plain(model.outlier_threshold_),
         "fitted": {name: plain(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
@@ -72,6 +76,9 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
     fitted = {name: from_plain(value) for name, value in facts["fitted"].items()}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items()}
+    head.calibration = float(fitted.get("calibration_", 1.0))
+    if facts.get("outlier_threshold") is not None:
+        fitted["outlier_threshold_"] = float(facts["outlier_threshold"])
     fitted |= {
         "head_": head, "components_": components, "classes_": classes, "known_classes_": classes[:n_known],
         "new_classes_": classes[n_known:], "n_classes_": len(classes), "n_features_in_": n_features,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from rpim.discovery import ClassSummary, Discovery
+    from rpim.class_summaries import ClassSummary
+    from rpim.discovery import Discovery
 
 MAX_ROWS = 20
-N_EXAMPLES = 3
 _EXAMPLE_WIDTH = 24
+_NAME_WIDTH = 16
+UNSTABLE = 0.6
+"""A class that comes back less than this is not to be relied on: the rule of thumb for Jaccard indices."""
 
 
 def print_summary(console: Console, discovery: Discovery) -> None:
@@ -33,6 +36,12 @@ def print_summary(console: Console, discovery: Discovery) -> None:
         console.print(_new_classes(discovery, new))
         if len(new) > MAX_ROWS:
             console.print(Text(f"… and {len(new) - MAX_ROWS:,} more"))
+        doubtful = [row for row in new if row.stability < UNSTABLE]
+        if doubtful:
+            console.print(Text(
+                f"{len(doubtful):,} of {plural(len(new), 'new class')} did not come back well when the fit was "
+                f"repeated (stability below {UNSTABLE:.0%}): read some of their rows before relying on them."
+            ))  # fmt: skip
     console.print()
     console.print(_known_classes(known))
 
@@ -42,7 +51,8 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path) -> No
     name = shlex.quote(str(folder))
     console.print()
     print_plainly(console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. Next:")
-    print_plainly(console, f"  rpim export {name} -o classes.csv    the class of every row")
+    print_plainly(console, f"  rpim classes {name}                  every class, its typical and its doubtful rows")
+    print_plainly(console, f"  rpim export {name} -o rows.csv       the class of every row")
     print_plainly(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")
 
 
@@ -62,12 +72,18 @@ def short(value: Any, width: int = _EXAMPLE_WIDTH) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table whose first and last columns are words and the others numbers; user's words are never markup."""
+def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> Table:
+    """A table whose first and last columns are words, as are those named, and the others numbers.
+
+    A user's words are never markup.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for j, column in enumerate(columns):
-        words = j in (0, len(columns) - 1)
-        table.add_column(Text(column), justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+    for column in columns:
+        is_words = column in (columns[0], columns[-1], *words)
+        if is_words:
+            table.add_column(Text(column), overflow="fold")
+        else:
+            table.add_column(Text(column), justify="right", overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -77,34 +93,56 @@ def _in_words(
     discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary], empty: list[ClassSummary]
 ) -> list[str]:
     labelled = discovery.assignments.labelled
-    unlabelled = int((~labelled).sum())
+    unlabelled, left_out = int((~labelled).sum()), int(discovery.assignments.left_out.sum())
     to_known = int((discovery.known & ~labelled).sum())
     lines = [
         f"{plural(len(discovery), 'row')}, {int(labelled.sum()):,} of them with a label "
         f"({plural(len(known), 'known class')}).",
         f"Of the {unlabelled:,} without one, {to_known:,} went to known classes "
-        f"and {unlabelled - to_known:,} to {plural(len(new), 'new class')}.",
+        f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
+    if left_out:
+        lines.append(f"{left_out:,} were left out, because they fit no class.")
+    errors = getattr(discovery.model, "calibration_error_", {})
+    if errors:
+        lines.append(
+            f"Sureness is calibrated: on rows whose labels were hidden it was off by {errors['before']:.1%}, "
+            f"and is now by {errors['after']:.1%}."
+        )
     if empty:
         lines.append(f"{plural(len(empty), 'new class')} stayed without rows: there may be fewer classes.")
     return lines
 
 
+def print_classes(console: Console, discovery: Discovery) -> None:
+    """Every class, the known ones first, with the ids of its typical and its doubtful rows."""
+    cells = [
+        (short(row.name, _NAME_WIDTH), f"{row.rows:,}", f"{row.labelled:,}", _percent(row.mean_sureness),
+         _percent(row.stability), short(row.nearest_known, _NAME_WIDTH), _listed(row.typical), _listed(row.doubtful))
+        for row in discovery.classes_table()
+    ]  # fmt: skip
+    columns = ("class", "rows", "labelled", "sure", "stable", "nearest", "typical", "doubtful")
+    console.print(class_table(columns, cells, words=("nearest", "typical")))
+
+
 def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableType:
+    shown = discovery.assignments.texts or discovery.assignments.paths
+    of_id = {} if shown is None else dict(zip(discovery.ids.tolist(), shown, strict=True))
     rows = [
-        (short(row.name), f"{row.rows:,}", f"{row.mean_sureness:.0%}", f"{row.sure_share:.0%}",
-         ", ".join(_examples(discovery, row.name)))
+        (short(row.name), f"{row.rows:,}", _percent(row.mean_sureness), _percent(row.stability),
+         short(row.nearest_known, _NAME_WIDTH), _listed([of_id.get(name, name) for name in row.typical]))
         for row in new[:MAX_ROWS]
     ]  # fmt: skip
-    return class_table(("new class", "rows", "sureness", "over 90%", "surest rows"), rows)
+    columns = ("new class", "rows", "sureness", "stability", "nearest known", "typical rows")
+    return class_table(columns, rows, words=("nearest known",))
 
 
-def _examples(discovery: Discovery, name: Any) -> list[str]:
-    """The texts, file names or ids of the surest rows of a class."""
-    of_class = np.flatnonzero(discovery.labels == name)
-    surest = of_class[np.argsort(-discovery.sureness[of_class], kind="stable")[:N_EXAMPLES]]
-    shown: Any = discovery.assignments.texts or discovery.assignments.paths or discovery.ids
-    return [short(shown[row]) for row in surest]
+def _listed(rows: Sequence[Any]) -> str:
+    return ", ".join(short(row) for row in rows)
+
+
+def _percent(share: float) -> str:
+    return "—" if math.isnan(share) else f"{share:.0%}"
 
 
 def _known_classes(known: list[ClassSummary]) -> Text:

@@ -78,10 +78,12 @@ def test_discover_says_what_it_found_in_words(finished):
     ) in " ".join(out.split())
     for row in discovery.classes_table():
         if not row.known:
-            assert re.search(rf"^{row.name} +{row.rows} +{row.mean_sureness:.0%} ", out, re.MULTILINE)
+            numbers = rf"{row.rows} +{row.mean_sureness:.0%} +{row.stability:.0%} +{row.nearest_known}"
+            assert re.search(rf"^{row.name} +{numbers} ", out, re.MULTILINE)
     assert "[red]" in out  # a user's text is never markup
     assert "Known classes, with their rows: ant" in out
-    assert f"rpim export {run} -o classes.csv" in out
+    assert f"rpim export {run} -o rows.csv" in out
+    assert f"rpim classes {run}" in out
     assert f"rpim predict {run} NEW.npz" in out
     assert "Against the truth" not in out
 
@@ -135,7 +137,7 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = Discovery.load(run).predict(X[:20]).tolist()
     assert [row["label"] for row in rows] == expected
-    assert list(rows[0]) == ["id", "label", "known", "sureness", "second", "second_sureness"]
+    assert list(rows[0]) == ["id", "label", "known", "sureness", "second", "second_sureness", "outlier"]
     assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
     assert Path("new.csv").read_text() == out
     assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
@@ -144,6 +146,53 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     assert (code, err) == (2, "rpim: new.csv exists already: choose another name, or say --overwrite "
                               "(overwrite=True).\n")  # fmt: skip
     assert command("predict", run, "new.npy", "-o", "new.csv", "--overwrite")[0] == 0
+
+
+def test_classes_to_the_screen_and_to_files(finished, command):
+    run = finished[0]
+    code, out, err = command("classes", run)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert " ".join(lines[0]) == "class rows labelled sure stable nearest typical doubtful"
+    assert [line[0] for line in lines[1:]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
+    assert max(map(len, out.splitlines())) <= 80
+    assert command("classes", run, "-o", "classes.json") == (0, "", "")
+    table = json.loads(Path("classes.json").read_text())
+    assert [row["name"] for row in table] == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
+    discovery = Discovery.load(run)
+    for row in table:
+        assert 0 <= row["stability"] <= 1
+        typical, doubtful = (np.isin(discovery.ids, row[name]) for name in ("typical", "doubtful"))
+        assert (discovery.labels[typical | doubtful] == row["name"]).all()
+        assert discovery.sureness[typical].min() >= discovery.sureness[doubtful].max() - 0.01
+    assert command("classes", run, "-o", "classes.csv") == (0, "", "")
+    assert len(Path("classes.csv").read_text().splitlines()) == 7
+    code, _, err = command("classes", run, "-o", "classes.csv")
+    assert (code, "classes.csv exists already" in err) == (2, True)
+
+
+def test_abstain_from_discover_to_predict_evaluate_and_export(data, command):
+    code, out, err = command("discover", data, "-o", "run", *FAST, "--abstain", 0.1, "--resamples", 0)
+    assert (code, err) == (0, "")
+    n_out = round(0.1 * (LABELS == "").sum())
+    assert f"{n_out} were left out, because they fit no class." in out
+    discovery = Discovery.load("run")
+    assert (discovery.labels == "").sum() == n_out
+    assert discovery.stability is None
+    np.savetxt("truth.txt", WORDS, fmt="%s")
+    code, out, _ = command("evaluate", "run", "--truth", "truth.txt")
+    assert f"({n_out} more were left out)" in out
+    assert json.loads(command("evaluate", "run", "--truth", "truth.txt", "--json")[1])["left_out"] == n_out
+    assert command("export", "run", "-o", "rows.csv")[0] == 0
+    with open("rows.csv", newline="") as file:
+        assert sum(row["label"] == "" for row in csv.DictReader(file)) == n_out
+    np.save("new.npy", np.concatenate([X[:5], -X[LABELS != ""].sum(axis=0, keepdims=True)]))
+    code, out, _ = command("predict", "run", "new.npy")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = discovery.model.predict(np.load("new.npy"))
+    assert [row["label"] for row in rows] == expected.tolist()
+    assert (expected[:5] != "").any()
+    assert all((float(row["outlier"]) > discovery.model.outlier_threshold_) == (row["label"] == "") for row in rows)
 
 
 def test_predict_refuses_rows_of_another_encoder(finished, command):
@@ -169,7 +218,7 @@ def test_evaluate_in_words_and_as_json(finished, command):
         assert code == 0
     assert results["v2"]["rows"] == int((LABELS == "").sum())
     assert results["v2"]["all"] <= results["v1"]["all"]
-    assert set(results["orca"]) == {"metric", "rows", "all", "known", "unknown", "nmi", "ari"}
+    assert set(results["orca"]) == {"metric", "rows", "left_out", "all", "known", "unknown", "nmi", "ari"}
     code, _, err = command("evaluate", run, "--truth", "truth.txt", "--metric", "v3")
     assert (code, err) == (2, "rpim: --metric 'v3' is unknown: did you mean v2?\n")
 
@@ -246,6 +295,9 @@ BAD_INPUT = {
     "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of RPIM must be"),
     "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
+    "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
+    "abstain for GCD": (lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
+                        "--abstain is not for --method gcd: leave it out."),
     "device": (lambda: (save("d.npz"), "--device", "abacus"), "--device 'abacus' is not there"),
 }  # fmt: skip
 

@@ -66,7 +66,7 @@ def plain_values(column: Any) -> Any:
 
 
 def arrow_array(values: Any) -> Any:
-    """An array or list, None where a value is missing, as a column; text is text even where all of it is missing.
+    """An array or list, masked or None where a value is missing, as a column; text is text even where all is missing.
 
     A matrix becomes a column of lists.
     """
@@ -74,7 +74,8 @@ def arrow_array(values: Any) -> Any:
         flat = np.ravel(values).astype(values.dtype.newbyteorder("="), copy=False)
         return arrow().FixedSizeListArray.from_arrays(arrow().array(flat), values.shape[1])
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
-        return arrow().array(values)
+        missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+        return arrow().array(np.asarray(values), mask=missing)
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     present = next((value for value in listed if value is not None), "")
     return arrow().array(listed, arrow().string()) if isinstance(present, str) else arrow().array(listed)

@@ -16,7 +16,7 @@ from rpim.files import replacing
 from rpim.formats.parquet import arrow, arrow_array
 
 Block = Mapping[str, Any]
-"""Column name -> an array or list of values, None where one is missing; the same columns in every block."""
+"""Column name -> an array or list of values, masked or None where one is missing; the same columns in every block."""
 
 
 class Table(Protocol):
@@ -55,7 +55,8 @@ class ParquetTable:
         table = arrow().table(arrays).replace_schema_metadata(self._metadata)
         if self._writer is None:
             self._writer = arrow(".parquet").ParquetWriter(self._file, table.schema)
-        self._writer.write_table(table)
+        # A block in which a value is missing may hold signed numbers where the others do not.
+        self._writer.write_table(table.cast(self._writer.schema))
 
     def close(self) -> None:
         """Write what makes the rows a file."""
@@ -87,5 +88,5 @@ def _cells(values: Any) -> Iterator[Any]:
     if values.dtype == np.float32:
         return (f"{value:.6g}" for value in values.tolist())
     if values.dtype == bool:
-        return ("true" if value else "false" for value in values.tolist())
+        return ({True: "true", False: "false", None: ""}[value] for value in values.tolist())
     return ("" if value is None else value for value in values.tolist())

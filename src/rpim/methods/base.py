@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,8 @@ from rpim.blocks import row_blocks
 from rpim.directions import leading_directions
 from rpim.errors import InputError
 from rpim.head import Head
-from rpim.labels import IntArray, encode_labels, name_new_classes
+from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.outliers import least_fitting
 from rpim.progress import Progress
 from rpim.search.class_count import ClassCount
 from rpim.search.n_classes import count_classes
@@ -58,12 +60,15 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     device: str | None
     random_state: Any
     verbose: bool
+    abstain: float = 0.0
+    outlier_threshold_: float = math.inf
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "normalise": ["boolean"],
+        "abstain": [Interval(Real, 0, 1, closed="left")],
         "device": [None, str],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -102,7 +107,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self.n_classes_ = n_classes
         assigned = np.empty(len(codes), dtype=np.int64)
         assigned[order] = self._classes_of_rows(problem).cpu().numpy()
-        self.labels_ = self.classes_[np.where(codes >= 0, codes, assigned)]
+        assigned[order[self._left_out(problem)]] = UNLABELLED
+        self.labels_ = name_rows(np.where(codes >= 0, codes, assigned), self.classes_)
         return self
 
     def _n_classes(
@@ -147,18 +153,45 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The class of each row of the fit, by number: what the head says, unless the method decides by row. (N,)"""
         return self.head_.predict(problem.x)
 
+    def _left_out(self, problem: Problem) -> IntArray:
+        """Numbers of the rows that get no class: a share of the unlabelled ones, those that fit least."""
+        n_labelled = len(problem.labels)
+        scores = self.head_.outlier_scores(problem.x[n_labelled:]) if self.abstain else problem.x.new_empty(0)
+        rows, self.outlier_threshold_ = least_fitting(scores.cpu().numpy(), self.abstain)
+        return rows + n_labelled
+
+    def parameters_of_a_repetition(self) -> dict[str, Any]:
+        """What a clone needs to repeat this fit on other rows: without a search, and in short where it can."""
+        return {"verbose": False}
+
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""
         n_components: int | None = self.n_components
         return n_components
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class of each row, known or discovered, for rows seen or unseen."""
+        """The class of each row, known or discovered, for rows seen or unseen.
+
+        Where the fit left rows out (``abstain``), a row that fits no better than those has none: -1, NaN or "".
+        """
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self.head_.probabilities(x).cpu().numpy().argmax(axis=1)
-        classes: NDArray[Any] = self.classes_[codes]
+            codes[block] = self.decide(*_on_cpu(self.head_.assess(x)))
+        return name_rows(codes, self.classes_)
+
+    def assess(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """``predict_proba`` and ``outlier_scores`` of the same rows, for the price of one."""
+        rows = self._rows_like_fitted(X)
+        probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
+        scores = np.empty(len(rows), dtype=np.float32)
+        for block, x in self._blocks(rows):
+            probabilities[block], scores[block] = _on_cpu(self.head_.assess(x))
+        return probabilities, scores
+
+    def decide(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
+        """The number of the class of each row, by what ``assess`` says; -1 where it fits none. (n,)"""
+        classes: IntArray = np.where(scores > self.outlier_threshold_, UNLABELLED, probabilities.argmax(axis=1))
         return classes
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
@@ -168,11 +201,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """The probability of each class (columns as in ``classes_``) for each row."""
-        rows = self._rows_like_fitted(X)
-        probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
-        for block, x in self._blocks(rows):
-            probabilities[block] = self.head_.probabilities(x).cpu().numpy()
-        return probabilities
+        return self.assess(X)[0]
+
+    def outlier_scores(self, X: ArrayLike) -> FloatArray:
+        """How little each row fits any class: the larger, the less. Comparable between rows of one model alone."""
+        return self.assess(X)[1]
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The refined embedding h(x) of each row, in the directions that the training kept."""
@@ -269,6 +302,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:
+    return (tensor.cpu().numpy() for tensor in tensors)
 
 
 def _device(name: str | None) -> torch.device:

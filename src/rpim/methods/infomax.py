@@ -12,6 +12,7 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
+from rpim.calibration import Fold, HiddenRows, calibrate, enough_rows, folds
 from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
@@ -94,6 +95,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     learning_rate: Any
     max_iter: Any
     low_memory: bool
+    calibrate: bool
     marginal_rows: Literal["all", "unlabelled"] = "all"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -109,12 +111,22 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "low_memory": ["boolean"],
+        "calibrate": ["boolean"],
     }
 
     def _resolved(self, name: str) -> Any:
         """The parameter, or what the settings make of "auto" (which stays "auto" where it is searched)."""
         value = getattr(self, name)
         return SETTINGS[self.settings].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
+
+    def parameters_of_a_repetition(self) -> dict[str, Any]:
+        short = {
+            "trade_off": self.trade_off_, "beta": self.beta_, "weight_decay": self.weight_decay_,
+            "n_starts": _SEARCH_STARTS, "n_components": _SEARCH_DIRECTIONS, "schedule": "fast", "calibrate": False,
+            "learning_rate": _SEARCH_SCHEDULE.learning_rate, "max_iter": _SEARCH_SCHEDULE.max_iter, "abstain": 0.0,
+        }  # fmt: skip
+        known = self.get_params(deep=False)
+        return super().parameters_of_a_repetition() | {name: value for name, value in short.items() if name in known}
 
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
@@ -158,7 +170,50 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
+        del engine  # its matrices of rows by classes make room for those of the calibration
+        self.calibration_error_: dict[str, float] = {}
+        head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
         return head
+
+    def _calibrate(self, problem: Problem, head: Head, setting: Setting) -> float:
+        """The factor that makes the probabilities of rows with hidden labels come true; see calibration.py."""
+        parts = folds(problem.labels, problem.generator, hide_classes=problem.n_new > 0)
+        if not parts:
+            return 1.0
+        problem.progress.stage("calibrating")
+        n_labelled, n_classes = len(problem.labels), problem.n_classes
+        labelled, free = problem.x[:n_labelled], problem.x[n_labelled:]
+        if len(free) > enough_rows(n_classes):
+            some = torch.randperm(len(free), generator=problem.generator)[: enough_rows(n_classes)]
+            free = free[some.to(free.device)]
+        x = torch.cat([labelled, free])
+        if x.shape[1] > _SEARCH_DIRECTIONS:
+            x = x @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
+        step = _step_cost(x, n_classes, self.h)
+        problem.progress.expect(step * self.n_iter_ * len(parts))
+        seeds = torch.randint(2**31, (len(parts),), generator=problem.generator).tolist()
+        schedule = replace(self._schedule(setting), max_iter=self.n_iter_, tol=0.0)  # as long as the real one
+
+        def train(numbered: tuple[Fold, int]) -> HiddenRows:
+            fold, seed = numbered
+            rows = torch.cat([x[fold.rows], x[n_labelled:]])
+            hidden = rows[len(fold.labels) : n_labelled]
+            start = consensus_start(
+                rows, fold.labels, n_classes, n_starts=_SEARCH_STARTS, temperature=self.temperature,
+                generator=torch.Generator().manual_seed(seed), keep=not self.low_memory,
+            )  # fmt: skip
+            trained = self._new_head(start.prototypes)
+            engine = InMemory(rows, fold.labels, n_classes, keep=not self.low_memory)
+            optimise(engine, trained, self._objective(setting), schedule, lambda *_: problem.progress.advance(step))
+            logits = trained.logits(hidden).double().cpu().numpy()
+            is_new = (fold.truth >= fold.n_known).cpu().numpy()
+            return HiddenRows(logits, fold.targets(logits.argmax(axis=1)), is_new)
+
+        to_new = head.predict(problem.x[n_labelled:]) >= problem.n_known
+        share_new = float(to_new.sum()) / max(len(to_new), 1)
+        found = calibrate(side_by_side(train, zip(parts, seeds, strict=True)), share_new)
+        self.calibration_error_ = {"before": found.error_before, "after": found.error_after}
+        return found.factor
 
     def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts > 1 and problem.n_new > 0:

@@ -41,6 +41,8 @@ class RIM(PlainInfoMaxEstimator):
         n_components: int | None = 256,
         normalise: bool = True,
         low_memory: bool = False,
+        calibrate: bool = True,
+        abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -57,6 +59,8 @@ class RIM(PlainInfoMaxEstimator):
         self.n_components = n_components
         self.normalise = normalise
         self.low_memory = low_memory
+        self.calibrate = calibrate
+        self.abstain = abstain
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

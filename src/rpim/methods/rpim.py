@@ -70,6 +70,12 @@ class RPIM(InfoMaxEstimator):
     low_memory : bool
         Compute the probabilities of all rows again for each pass instead of keeping them: memory then does not grow
         with rows times classes, and a step takes up to three times as long.
+    calibrate : bool
+        Train twice more with some labels hidden, briefly, to learn how far the probabilities can be believed, and scale
+        them accordingly. It changes no class.
+    abstain : float
+        The share of the unlabelled rows that get no class (-1, NaN or ""): those that fit least. New rows that fit no
+        better than these get none either.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -93,6 +99,12 @@ class RPIM(InfoMaxEstimator):
         Steps taken.
     agreement_ : float
         Share of rows on which the starts agree with their combination.
+    calibration_ : float
+        The factor of the logits in the probabilities; 1 where too few rows or classes (16) are known to find one.
+    calibration_error_ : dict
+        The expected calibration error on the rows whose labels were hidden, "before" and "after".
+    outlier_threshold_ : float
+        A row with a larger ``outlier_scores`` gets no class; infinite unless ``abstain`` is given.
     head_ : Head
         The trained prototypes and transformation.
 
@@ -149,6 +161,8 @@ class RPIM(InfoMaxEstimator):
         n_components: int | Literal["auto"] | None = AUTO,
         normalise: bool = True,
         low_memory: bool = False,
+        calibrate: bool = True,
+        abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -177,6 +191,8 @@ class RPIM(InfoMaxEstimator):
         self.n_components = n_components
         self.normalise = normalise
         self.low_memory = low_memory
+        self.calibrate = calibrate
+        self.abstain = abstain
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
