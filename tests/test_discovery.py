@@ -221,7 +221,7 @@ def test_classes_table_by_hand():
         outlier=np.array([-1, 0, 0, 0, 9, -3, -2, 0], dtype=np.float32),
         given=np.array(["a", "", "", "b", "", "", "", ""]),
     )  # fmt: skip
-    a, b, new_1, new_2 = Discovery(rows, model, {}, np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
+    a, b, new_1, new_2 = Discovery(rows, model, {}, stability=np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
     assert (a.name, a.known, a.rows, a.labelled, a.sure_share) == ("a", True, 5, 1, 0.6)
     assert a.mean_sureness == pytest.approx(0.7)
     # 4, 9 and 10 are equally sure to a percent, and fit in another order.

@@ -1,4 +1,4 @@
-"""The searches that never look at the truth of the unlabelled rows: hidden classes, and the number of classes."""
+"""The searches that never look at the truth of the unlabelled rows: hidden classes."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 
 from rpim.search import held_out
 from rpim.search.held_out import MARGIN, Division, best_setting, can_divide, divide
-from rpim.search.n_classes import max_acc
 
 
 def seeded(seed=0):
@@ -164,54 +163,3 @@ def test_one_judge_takes_the_best_score():
 
 def test_of_equal_settings_the_first_is_kept():
     assert best_setting(["a", "b"], [lambda setting: 0.5])[0] == "a"
-
-
-# -- the number of classes ------------------------------------------------------------------------------------------
-
-
-def discovery(blobs, n_classes, n_known, size=24, seed=0):
-    """Blobs of which the first are known and half labelled, the labelled rows first."""
-    x, truth = blobs([size] * n_classes, n_features=n_classes + 2, seed=seed)
-    is_labelled = (truth < n_known) & (torch.arange(len(x)) % 2 == 0)
-    rows = torch.cat([torch.nonzero(is_labelled).flatten(), torch.nonzero(~is_labelled).flatten()])
-    return x[rows], truth[is_labelled]
-
-
-def crowded(seed):
-    """Eight blobs in the plane: four known ones at the corners of a small square, four others far out."""
-    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]])
-    truth = torch.arange(8).repeat_interleave(24)
-    x = torch.cat([corners, 8.0 * corners])[truth] + 0.1 * torch.randn(len(truth), 2, generator=seeded(seed))
-    is_labelled = (truth < 4) & (torch.arange(len(x)) % 2 == 0)
-    rows = torch.cat([torch.nonzero(is_labelled).flatten(), torch.nonzero(~is_labelled).flatten()])
-    return x[rows], truth[is_labelled]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_max_acc_finds_the_number_of_blobs(seed):
-    # With fewer than eight clusters the known ones merge with each other first, with more they split.
-    k, tried = max_acc(*crowded(seed), upper=16, generator=seeded(seed))
-    assert abs(k - 8) <= 2, tried
-    assert tried[k] == max(tried.values())
-    assert list(tried) == sorted(tried)
-    assert min(tried) == 4
-
-
-def test_max_acc_keeps_to_its_bounds(blobs):
-    x, labels = discovery(blobs, n_classes=8, n_known=4)
-    heard = []
-    k, tried = max_acc(x, labels, upper=6, generator=seeded(), on_trial=lambda: heard.append(1))
-    assert 4 <= k <= 6
-    assert set(tried) <= {4, 5, 6}
-    assert len(heard) == len(tried), "no K is clustered twice"
-    assert max_acc(x, labels, upper=4, generator=seeded())[0] == 4
-
-
-def test_max_acc_without_unlabelled_rows():
-    x, labels = labelled([5] * 3)
-    assert max_acc(x, labels, generator=seeded()) == (3, {})
-
-
-def test_max_acc_is_deterministic(blobs):
-    x, labels = discovery(blobs, n_classes=6, n_known=3)
-    assert max_acc(x, labels, generator=seeded(3)) == max_acc(x, labels, generator=seeded(3))
