@@ -234,7 +234,6 @@ class Discovery:
 
         facts, tensors = describe(self.model)
         if self.space.directions is not None:
-            facts["space_share"] = self.space.share
             tensors["space"] = torch.from_numpy(self.space.directions)
         history = [{name: plain(value) for name, value in step.items()} for step in self.model.history_]
         with new_folder(folder, overwrite) as place:

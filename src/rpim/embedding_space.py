@@ -2,8 +2,8 @@
 
 Whatever an encoder embeds, the leading principal directions of one pile of its rows hold more of the rows of another
 pile than as many directions drawn at random would. Rows of another encoder, or with their columns in another order,
-have no such preference: of a row that knows nothing of r directions out of D, they hold r / D. (A row's mean over its
-columns is taken off first, because it stays the same whatever the order; that leaves D - 1 directions.)
+have no such preference: of a row that knows nothing of r directions out of D, they hold r / D, more or less. (A row's
+mean over its columns is taken off first, because it stays the same whatever the order; that leaves D - 1 directions.)
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MIN_FITTED_ROWS = 4 * N_DIRECTIONS
 MIN_ROWS = 32
 """With fewer features or rows than these, rows of the same encoder could look strange by chance: none are refused."""
 
-LEAST_ALIGNMENT = 0.03
-"""Where to refuse, from 0 (chance) to 1 (the rows of the run): measured in docs/results.md."""
+LEAST_ALIGNMENT = 2.0
+"""Rows below it are refused. Rows all alike count as one row, and by chance one row in forty is above."""
 
 _SAMPLE = 4096
 
@@ -39,13 +39,10 @@ class EmbeddingSpace:
         What the metadata of the features call their encoder; None where they do not say.
     directions : array of shape (D, r), or None
         The leading principal directions of the rows; None where there were too few rows or features to tell.
-    share : float
-        How much of a row of the run they hold, on average.
     """
 
     encoder: Any = None
     directions: NDArray[np.float16] | None = None
-    share: float = 1.0
 
     @classmethod
     def of(cls, features: FeatureSet) -> EmbeddingSpace:
@@ -58,18 +55,21 @@ class EmbeddingSpace:
             return cls(encoder)
         n_directions = min(N_DIRECTIONS, features.n_features // 3)
         directions = randomized_svd(rows, n_directions, random_state=0)[2].T.astype(np.float16, order="C")  # (D, r)
-        return cls(encoder, directions, _share(rows, directions))
+        return cls(encoder, directions)
 
     def alignment(self, features: FeatureSet) -> float | None:
-        """How well the rows lie in the directions: 0 as by chance, 1 as the rows of the run do; None if unknown."""
+        """How much more of the rows the directions hold than by chance; None if it cannot be told.
+
+        In standard deviations of what they hold of one row drawn at random, a Beta(r / 2, (d - r) / 2) of d = D - 1.
+        """
         if self.directions is None:
             return None
-        rows = _centred(features.X[:_SAMPLE])
+        rows = _centred(features.X[:_SAMPLE])  # (n, D)
         if len(rows) < MIN_ROWS:
             return None
-        n_features, n_directions = self.directions.shape
-        chance = float(n_directions / (n_features - 1))
-        return (_share(rows, self.directions) - chance) / (self.share - chance)
+        d, r = self.directions.shape[0] - 1, self.directions.shape[1]
+        held = np.square(rows @ self.directions.astype(np.float32)).sum(axis=1).mean()
+        return float((held - r / d) / np.sqrt(2 * r * (d - r) / (d * d * (d + 2))))
 
     def check(self, features: FeatureSet) -> None:
         """Raise where the rows cannot be of the same encoder.
@@ -100,8 +100,3 @@ def _centred(matrix: NDArray[Any]) -> NDArray[np.float32]:
     rows = rows[largest[:, 0] > 0] / largest[largest > 0][:, None]  # first, so that no square overflows
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows.astype(np.float32)
-
-
-def _share(rows: NDArray[np.float32], directions: NDArray[np.float16]) -> float:
-    """How much of the squared length of the rows, each 1, lies in orthonormal directions."""
-    return float(np.mean(np.sum((rows @ directions.astype(np.float32)) ** 2, axis=1)))

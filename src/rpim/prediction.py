@@ -65,12 +65,11 @@ class Predictor:
         with reading(folder / RUN_FILE):
             model = restore(facts, tensors)
             encoder = facts["provenance"].get("data", {}).get("metadata", {}).get("encoder")
-            if "space" not in tensors:  # too few rows to say, or a run of before there was one
-                return cls(model, EmbeddingSpace(encoder))
-            directions = tensors["space"].numpy()
-            if len(directions) != model.n_features_in_:
+            # It is not there where there were too few rows, or the run is from before there was one.
+            directions = tensors["space"].numpy() if "space" in tensors else None
+            if directions is not None and len(directions) != model.n_features_in_:
                 raise ValueError(f"the space has {len(directions)} features, not {model.n_features_in_}")
-            return cls(model, EmbeddingSpace(encoder, directions, float(facts["space_share"])))
+            return cls(model, EmbeddingSpace(encoder, directions))
 
     def check(self, features: FeatureSet, *, any_encoder: bool = False) -> None:
         """Raise where the rows are of another width, or seem to be of another encoder."""
