@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from rpim.assignments import Assignments, assign, check_export, check_width
+from rpim.checks import FloatArray
 from rpim.embedding_space import EmbeddingSpace
 from rpim.errors import InputError
 from rpim.feature_stream import FeatureStream
@@ -130,15 +131,17 @@ class Predictor:
                 if block.first_row == 0:
                     self.check(block, any_encoder=any_encoder)
                 columns = assign(self.model, block).columns()
+                if probabilities or refined:
+                    rows = block.rows(normalise=self.model.normalise)  # (n, D)
                 if probabilities:
-                    columns |= self._probabilities(block, in_lists=_has_lists(target))
+                    columns |= self._probabilities(rows, in_lists=_has_lists(target))
                 if refined:
-                    columns["refined"] = self.model.transform(block.rows(normalise=self.model.normalise))
+                    columns["refined"] = self.model.transform(rows)
                 table.append(columns)
                 progress.advance(len(block))
 
-    def _probabilities(self, block: FeatureSet, *, in_lists: bool) -> dict[str, Any]:
-        each = self.model.predict_proba(block.rows(normalise=self.model.normalise))  # (n, K)
+    def _probabilities(self, rows: FloatArray, *, in_lists: bool) -> dict[str, Any]:
+        each = self.model.predict_proba(rows)  # (n, K)
         if in_lists:
             return {"probabilities": each}
         return {f"probability_{name}": each[:, k] for k, name in enumerate(self.model.classes_.tolist())}
