@@ -32,9 +32,14 @@ class Term(NamedTuple):
     """d(weighted sum of the values) / d(logits). (n, K)"""
 
 
-def log_marginal(marginal: Tensor) -> Tensor:
-    """Log pi, finite for a class that no row chooses."""
-    return marginal.clamp_min(torch.finfo(marginal.dtype).tiny).log()
+def log_marginal(marginal: Tensor, shares: Tensor | None = None) -> Tensor:
+    """Log pi, finite for a class that no row chooses.
+
+    With ``shares`` it is log pi_k / (K q_k), q being how the rows are taken to be shared out among the classes: M is
+    then smallest at pi = q. Equal shares change nothing.
+    """
+    log_pi = marginal.clamp_min(torch.finfo(marginal.dtype).tiny).log()
+    return log_pi if shares is None else log_pi - (shares * len(shares)).log()
 
 
 def entropy(z: Tensor, log_z: Tensor, out: Tensor | None = None) -> Tensor:

@@ -43,6 +43,8 @@ class Objective:
     labels: bool = True
     marginal_rows: Literal["all", "unlabelled"] = "all"
     """The rows whose mean prediction pi is: all, or as TIM has it U alone."""
+    class_shares: Tensor | None = None
+    """The share of the rows that each class is taken to have, in M and in Sinkhorn; None for equal shares. (K,)"""
     sinkhorn_epsilon: float = 1.0
     sinkhorn_iterations: int = 3
 
@@ -133,7 +135,7 @@ def gradient(
     if unlabelled_alone:
         mass, n = mass - engine.add_up(on_labelled), n_unlabelled
     marginal = mass / n
-    log_pi = terms.log_marginal(marginal)
+    log_pi = terms.log_marginal(marginal, objective.class_shares)
     value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
     weight_c = objective.trade_off / n_unlabelled
     weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
@@ -185,7 +187,7 @@ def _pseudo_labels(engine: InMemory, probabilities: Probabilities, mass: Tensor,
         mass = engine.add_up(mass)
     return sinkhorn(
         parts, mass, engine.n_rows, engine.n_rows_here, objective.sinkhorn_iterations, engine.add_up,
-        engine.room.classes,
+        engine.room.classes, objective.class_shares,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ def sinkhorn(
     iterations: int = 3,
     add_up: Callable[[Tensor], Tensor] = lambda total: total,
     room: Tensor | None = None,
+    shares: Tensor | None = None,
 ) -> Scaling:
     """Scale the columns of q to equal mass N/K and its rows to one, in turn, ending with the rows.
 
@@ -53,13 +54,16 @@ def sinkhorn(
         Rounds of columns, then rows.
     room : (block, K), optional
         Memory to work in, for blocks no larger than it.
+    shares : (K,), optional
+        The share of the mass that each column is scaled to, where it is not equal.
     """
+    wanted = n_rows / len(mass) if shares is None else n_rows * shares
     tiny = torch.finfo(mass.dtype).tiny
     rows, largest = mass.new_empty(n_rows_here), mass.new_empty(n_rows_here)
     columns = mass
     for round_ in range(iterations):
         # A class without mass keeps a finite factor: its column stays zero, the others share the rows.
-        columns = (n_rows / len(mass)) / mass.clamp_min(tiny**0.5)
+        columns = wanted / mass.clamp_min(tiny**0.5)
         mass = torch.zeros_like(mass)
         for where, q in parts():
             rows[where] = 1.0 / (q @ columns).clamp_min(tiny)

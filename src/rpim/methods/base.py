@@ -108,7 +108,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         assigned = np.empty(len(codes), dtype=np.int64)
         assigned[order] = self._classes_of_rows(problem).cpu().numpy()
         assigned[order[self._left_out(problem)]] = UNLABELLED
-        self.labels_ = name_rows(np.where(codes >= 0, codes, assigned), self.classes_)
+        assigned = np.where(codes >= 0, codes, assigned)
+        self.labels_ = name_rows(assigned, self.classes_)
+        self._remember(problem, torch.from_numpy(assigned[order]).to(problem.x.device))
         return self
 
     def _n_classes(
@@ -152,6 +154,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     def _classes_of_rows(self, problem: Problem) -> Tensor:
         """The class of each row of the fit, by number: what the head says, unless the method decides by row. (N,)"""
         return self.head_.predict(problem.x)
+
+    def _remember(self, problem: Problem, classes: Tensor) -> None:
+        """Keep what a method needs to go on with other rows."""
 
     def _left_out(self, problem: Problem) -> IntArray:
         """Numbers of the rows that get no class: a share of the unlabelled ones, those that fit least."""

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal
 
 import torch
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from rpim.calibration import Fold, HiddenRows, calibrate, enough_rows, folds
 from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
+from rpim.memory import remember
 from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
@@ -214,6 +216,44 @@ class InfoMaxEstimator(DiscoveryEstimator):
         found = calibrate(side_by_side(train, zip(parts, seeds, strict=True)), share_new)
         self.calibration_error_ = {"before": found.error_before, "after": found.error_after}
         return found.factor
+
+    def extend(self, X: ArrayLike, y: ArrayLike | None = None) -> InfoMaxEstimator:
+        """Go on with new rows: classes that are there keep their names, new ones are added where rows call for them.
+
+        Nothing but the model is needed: it remembers some rows of each class, which hold the classes in their place
+        while it is trained on. After it ``labels_`` are the classes of these rows, and ``classes_`` has the new ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows that the model has not seen.
+        y : array-like of shape (n_rows,), optional
+            Labels that a person has given some of them: a class that is there, discovered or not, or a new name. A new
+            name for rows that are mostly in one discovered class renames that class; else it is a class of its own.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_blobs
+        >>> from rpim import RPIM
+        >>> X, y = make_blobs(600, n_features=16, centers=6, random_state=0)
+        >>> early = y < 5   # class 5 comes later
+        >>> seen = [c if c < 4 and i % 2 else -1 for i, c in enumerate(y)]
+        >>> model = RPIM(n_classes=5, random_state=0).fit(X[early], [c for c, e in zip(seen, early) if e])
+        >>> model.extend(X[~early]).new_classes_.tolist()
+        [4, 5]
+        """
+        from rpim.methods.extending import extend
+
+        extend(self, X, y)
+        return self
+
+    def _setting(self) -> Setting:
+        """What the fit has used."""
+        return Setting(self.trade_off_, self.beta_, self.weight_decay_)
+
+    def _remember(self, problem: Problem, classes: Tensor) -> None:
+        scores = self.head_.outlier_scores(problem.x)
+        self.memory_ = remember(problem.x, classes, len(problem.labels), scores, problem.generator)
 
     def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts > 1 and problem.n_new > 0:

@@ -1,0 +1,66 @@
+"""What a model keeps of the rows it was fitted to, so that it can be extended without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+ROWS_PER_CLASS = 30
+"""Enough to hold a class in its place; more would make a run folder grow with the rows."""
+_LEVELS = 1000
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Some rows of each class, and how well rows fitted.
+
+    Parameters
+    ----------
+    rows : (M, D)
+        Normalised and projected, as the head takes them.
+    classes : (M,)
+        The number of each row's class.
+    labelled : (M,)
+        Whether a person gave that class, or the model.
+    scores : (levels,)
+        The outlier scores of the rows of the fit, from the smallest to the largest.
+    """
+
+    rows: Tensor
+    classes: Tensor
+    labelled: Tensor
+    scores: Tensor
+
+    def unfamiliarity(self, scores: Tensor) -> Tensor:
+        """The share of the rows of the fit that fitted better than rows with these outlier scores. (n,)"""
+        return torch.searchsorted(self.scores, scores.contiguous()).to(scores.dtype) / len(self.scores)
+
+    def renumbered(self, place: Tensor) -> Memory:
+        """The same, with the classes under other numbers."""
+        return replace(self, classes=place[self.classes])
+
+
+def remember(x: Tensor, classes: Tensor, n_labelled: int, scores: Tensor, generator: torch.Generator) -> Memory:
+    """Up to `ROWS_PER_CLASS` rows of each class drawn at random, labelled ones first.
+
+    Parameters
+    ----------
+    x : (N, D)
+        The rows, the labelled ones first.
+    classes : (N,)
+        The number of each row's class, -1 where it has none.
+    scores : (N,)
+        Their outlier scores.
+    """
+    drawn = torch.randperm(len(x), generator=generator).to(x.device)
+    drawn = drawn[torch.argsort((drawn >= n_labelled).to(torch.int8), stable=True)]
+    drawn = drawn[classes[drawn] >= 0]
+    by_class = drawn[torch.argsort(classes[drawn], stable=True)]
+    sizes = torch.bincount(classes[by_class])
+    first = torch.cumsum(sizes, 0) - sizes  # where each class begins
+    place = torch.arange(len(by_class), device=x.device) - first[classes[by_class]]
+    kept = by_class[place < ROWS_PER_CLASS]
+    levels = torch.linspace(0, len(scores) - 1, min(_LEVELS, len(scores)), device=x.device).round().long()
+    return Memory(x[kept].clone(), classes[kept].clone(), kept < n_labelled, scores.sort().values[levels])

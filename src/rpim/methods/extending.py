@@ -1,0 +1,171 @@
+"""``extend``: a fitted InfoMax model goes on with new rows; extension.py says how new classes are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from rpim.centroids import class_means
+from rpim.checks import label_array
+from rpim.engine import InMemory
+from rpim.errors import InputError
+from rpim.extension import Arrival, first_prototypes, is_there, n_classes_to_add
+from rpim.head import Head
+from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.memory import Memory, remember
+from rpim.messages import some
+from rpim.methods.base import Problem
+from rpim.optimise import History, optimise
+from rpim.progress import Progress
+
+if TYPE_CHECKING:
+    from rpim.methods.infomax import InfoMaxEstimator
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the classes are called once a person has labelled some of the new rows.
+
+    A name that the model does not know is a class of its own, unless most of its rows are in one discovered class:
+    then it is the name of that class.
+    """
+
+    classes: NDArray[Any]  # those that somebody has labelled rows of first
+    n_known: int
+    labels: IntArray  # (n,) numbers of the rows' labels among the classes, -1 where a row has none
+    place: IntArray  # (n_old,) the number of each class that the model had
+
+
+def name_classes(classes: NDArray[Any], n_known: int, y: NDArray[Any], predicted: IntArray) -> Names:
+    """The classes under the names that were given, and the labels as their numbers.
+
+    >>> y = np.array(["dog", "", "bird"])
+    >>> named = name_classes(np.array(["cat", "new-1", "new-2"]), 1, y, predicted=np.array([2, 1, 0]))
+    >>> named.classes.tolist(), named.labels.tolist(), named.place.tolist()
+    (['cat', 'dog', 'bird', 'new-1'], [1, -1, 2], [0, 3, 1])
+    """
+    codes, given = encode_labels(y)
+    if len(given) and (given.dtype.kind == "U") != (classes.dtype.kind == "U"):
+        kinds = ("text", "numbers") if given.dtype.kind == "U" else ("numbers", "text")
+        raise InputError(
+            f"The new labels are {kinds[0]} ({some(given.tolist())}) but the classes are {kinds[1]}: give the same."
+        )
+    names: list[Any] = classes.tolist()
+    known = set(range(n_known))
+    number_of = {}
+    # The name with most rows first, should two of them mean the same discovered class.
+    for code in np.argsort(-np.bincount(codes[codes >= 0], minlength=len(given)), kind="stable").tolist():
+        name = given[code].item()
+        if name not in names:
+            rows = predicted[codes == code]
+            likely = int(np.bincount(rows).argmax())
+            if likely not in known and 2 * int((rows == likely).sum()) > len(rows):
+                names[likely] = name
+            else:
+                names.append(name)
+        number_of[code] = names.index(name)
+        known.add(number_of[code])
+    order = sorted(range(len(names)), key=lambda number: (number not in known, number))
+    place = np.argsort(order)
+    labels = np.array([place[number_of[code]] if code >= 0 else UNLABELLED for code in codes.tolist()], dtype=np.int64)
+    return Names(np.asarray([names[number] for number in order]), len(known), labels, place[: len(classes)])
+
+
+def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
+    """Take in new rows; see `InfoMaxEstimator.extend`."""
+    rows = model._rows_like_fitted(X)
+    given = np.full(len(rows), "" if model.classes_.dtype.kind == "U" else UNLABELLED) if y is None else y
+    given = label_array(given, "y", len(rows))
+    memory: Memory | None = getattr(model, "memory_", None)
+    if memory is None:
+        raise InputError("The model remembers none of its rows, because an older version fitted it: fit it again.")
+    x = torch.cat([part for _, part in model._blocks(rows)])
+    old = model.head_
+    named = name_classes(model.classes_, len(model.known_classes_), given, old.predict(x).cpu().numpy())
+    order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
+    labels = torch.from_numpy(named.labels[order][named.labels[order] >= 0]).to(x.device)
+    x = x[torch.from_numpy(order).to(x.device)]
+    told, free = x[: len(labels)], x[len(labels) :]
+    memory = memory.renumbered(torch.from_numpy(named.place).to(x.device))
+    generator = torch.Generator().manual_seed(int(check_random_state(model.random_state).randint(2**31 - 1)))
+    with Progress(model.verbose, "looking for new classes") as progress:
+        arrival = Arrival(free, memory.unfamiliarity(old.outlier_scores(free)))
+        n_classes = len(named.classes) + n_classes_to_add(arrival, memory, generator)
+        problem = Problem(
+            torch.cat([memory.rows, x]), torch.cat([memory.classes, labels]), len(named.classes), n_classes, generator,
+            progress,
+        )  # fmt: skip
+        head = _grown(old, named, told, labels, arrival, problem)
+        shares = _shares(old, named, labels, arrival, problem)
+        model.history_ = _train(model, head, problem, shares)
+        there = is_there(arrival, head.predict(free), problem.n_known, problem.n_classes)
+        if not bool(there.all()):
+            head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
+            problem.n_classes = len(head.prototypes)
+            shares = _shares(old, named, labels, arrival, problem)
+            model.history_ += _train(model, head, problem, shares)
+    model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
+    model.classes_ = name_new_classes(named.classes, problem.n_new)
+    model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
+    found = torch.cat([labels, head.predict(free)])
+    found[torch.from_numpy(model._left_out(problem)).to(x.device) - len(memory.rows)] = UNLABELLED
+    model.memory_ = _remembered(memory, problem, found, len(labels), head)
+    assigned = np.empty(len(x), dtype=np.int64)
+    assigned[order] = found.cpu().numpy()
+    model.labels_ = name_rows(assigned, model.classes_)
+
+
+def _grown(
+    old: Head, named: Names, told: Tensor, labels: Tensor, arrival: Arrival, problem: Problem
+) -> Head:
+    """The head with a prototype for every class: those that it had, and directions of rows for the others."""
+    transform = type(old.transform)({name: value.clone() for name, value in old.transform.parameters.items()})
+    n_named, n_found = len(named.classes), problem.n_new
+    prototypes = old.prototypes.new_zeros(n_named, old.prototypes.shape[1])
+    prototypes = class_means(transform(told), labels, prototypes) if len(told) else prototypes
+    if n_found:
+        refined = Arrival(transform(arrival.x), arrival.unfamiliarity)
+        prototypes = torch.cat([prototypes, first_prototypes(refined, n_found, problem.generator)])
+    # As long as those that are trained: the length is how sure a row is of the class.
+    length = old.prototypes.norm(dim=1).mean()
+    prototypes = prototypes / prototypes.norm(dim=1, keepdim=True).clamp_min(1e-12) * length
+    prototypes[torch.from_numpy(named.place).to(prototypes.device)] = old.prototypes
+    return Head(prototypes, transform, old.temperature, calibration=old.calibration)
+
+
+def _shares(old: Head, named: Names, labels: Tensor, arrival: Arrival, problem: Problem) -> Tensor:
+    """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
+    counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
+    if len(arrival.x):
+        place = torch.from_numpy(named.place).to(labels.device)
+        n_old_rows = len(arrival.x) - (arrival.n_new_rows if problem.n_new else 0.0)
+        familiar = arrival.unfamiliarity.argsort()[: round(n_old_rows)]
+        counts += torch.bincount(place[old.predict(arrival.x[familiar])], minlength=problem.n_classes)
+        if problem.n_new:
+            counts[problem.n_known :] += (len(arrival.x) - n_old_rows) / problem.n_new
+    return counts / counts.sum()
+
+
+def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor) -> History:
+    setting = model._setting()
+    schedule = model._schedule(setting)
+    problem.progress.stage("training")
+    problem.progress.expect(schedule.max_iter)
+    engine = InMemory(problem.x, problem.labels, problem.n_classes, keep=not model.low_memory)
+    objective = replace(model._objective(setting), class_shares=shares)
+    return optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))
+
+
+def _remembered(memory: Memory, problem: Problem, found: Tensor, n_told: int, head: Head) -> Memory:
+    """Rows of each class out of those that were remembered and those that came in."""
+    classes = torch.cat([memory.classes, found])
+    labelled = torch.cat([memory.labelled, torch.arange(len(found), device=found.device) < n_told])
+    first = torch.argsort((~labelled).to(torch.int8), stable=True)
+    scores = head.outlier_scores(problem.x)
+    return remember(problem.x[first], classes[first], int(labelled.sum()), scores[first], problem.generator)
