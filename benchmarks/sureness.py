@@ -161,7 +161,7 @@ def candidates(model: RPIM, X: np.ndarray) -> dict[str, np.ndarray]:
         "relative Mahalanobis": relative,
         "10th nearest neighbour": _neighbour_distance(x, 10),
         "cosine to the nearest class mean": 1.0 - (_unit(x) @ _unit(raw_means).T).max(axis=1),
-        "the same, refined": 1.0 - (_unit(refined) @ _unit(refined_means).T).max(axis=1),
+        "cosine to the nearest class mean, refined": 1.0 - (_unit(refined) @ _unit(refined_means).T).max(axis=1),
         "cosine to the nearest prototype": 1.0 - (_unit(refined) @ _unit(model.head_.prototypes.numpy()).T).max(axis=1),
         "entropy": -(z * np.log(np.maximum(z, 1e-30))).sum(axis=1),
         "1 - largest probability": 1.0 - z.max(axis=1),

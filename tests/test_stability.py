@@ -80,9 +80,9 @@ def test_a_class_without_unlabelled_rows_has_no_stability(problem):
 
 def test_a_repetition_searches_nothing_and_is_short(problem):
     X, y, _ = problem
-    model = RPIM(6, random_state=0, abstain=0.1, verbose=True).fit(X, y)
+    model = RPIM(6, **QUICK, beta=0.4, abstain=0.1, verbose=True).fit(X, y)
     short = model.parameters_of_a_repetition()
-    assert (short["trade_off"], short["beta"], short["weight_decay"]) == (0.1, model.beta_, model.weight_decay_)
+    assert (short["trade_off"], short["beta"], short["weight_decay"]) == (0.1, 0.4, 0.01)
     assert (short["calibrate"], short["abstain"], short["verbose"]) == (False, 0.0, False)
     assert short["max_iter"] < 100
     assert "beta" not in PIM(6, **QUICK).fit(X, y).parameters_of_a_repetition()

@@ -44,6 +44,8 @@ def run_cell(cell: Cell, threads: int, folder: Path | None = None) -> Record:
 def _measured(cell: Cell, folder: Path | None) -> Record:
     case = cell.case()
     model = METHODS[cell.method.method](**cell.method.parameters)
+    if "calibrate" in model.get_params() and "calibrate" not in cell.method.parameters:
+        model.set_params(calibrate=False)  # it changes no class, and would count as time of the method
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:
