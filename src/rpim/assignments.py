@@ -71,6 +71,31 @@ class Assignments:
         """True where a row has no class."""
         return unlabelled_rows(self.labels)
 
+    def followed_by(self, later: Assignments, classes: NDArray[Any], n_known: int) -> Assignments:
+        """These rows, then the later ones, which take the place of rows of the same id; the first classes are known."""
+        kept = ~np.isin(self.ids, later.ids)
+
+        def both(name: str, fill: Any = None) -> Any:
+            first, second = getattr(self, name), getattr(later, name)
+            if first is None and second is None:
+                return None
+            first, second = (
+                [fill] * len(rows) if values is None else values
+                for rows, values in ((self, first), (later, second))
+            )
+            if fill == "":
+                return [text for text, keep in zip(first, kept, strict=True) if keep] + list(second)
+            return np.concatenate([np.asarray(first)[kept], np.asarray(second)])
+
+        labels = both("labels")
+        nothing = name_rows(np.array([UNLABELLED]), classes)[0]
+        return dataclasses.replace(
+            self,
+            **{name: both(name) for name in ("ids", "sureness", "second", "second_sureness", "outlier")},
+            labels=labels, known=np.isin(labels, classes[:n_known]), given=both("given", nothing),
+            texts=both("texts", ""), paths=both("paths", ""),
+        )  # fmt: skip
+
     def columns(self) -> dict[str, Any]:
         """Column name -> values, in the order of the files; masked where no label was given, or no class."""
         columns: dict[str, Any] = {"id": self.ids, "label": np.ma.masked_array(self.labels, self.left_out)}

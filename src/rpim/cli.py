@@ -106,6 +106,11 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim
 FeatureColumn = Annotated[
     str | None, typer.Option(metavar="C", help="The .parquet column or .npz key with the embeddings.")
 ]
+New = Annotated[Path, typer.Argument(metavar="NEW", help="New rows, in any format that discover reads.")]
+AnyEncoder = Annotated[
+    bool, typer.Option("--any-encoder", help="Go on where the rows look like those of another encoder.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Makes the run repeatable.")]
 
@@ -174,7 +179,7 @@ def discover(
     seed: Seed = 0,
     no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
     overwrite: Overwrite = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
     device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
 ) -> None:
     """Give every row of DATA its class, known or new, and write the run folder."""
@@ -248,7 +253,7 @@ def estimate(
 @app.command()
 def predict(
     run: Run,
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="New rows, in any format that discover reads.")],
+    new: New,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out.")
     ] = None,
@@ -259,9 +264,7 @@ def predict(
     refined: Annotated[
         bool, typer.Option("--refined", help="Add the refined embedding of each row (.parquet).")
     ] = False,
-    any_encoder: Annotated[
-        bool, typer.Option("--any-encoder", help="Go on where the rows look like those of another encoder.")
-    ] = False,
+    any_encoder: AnyEncoder = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Give new rows the classes of a run, in files of any size."""
@@ -276,6 +279,39 @@ def predict(
         any_encoder=any_encoder, overwrite=overwrite,
         verbose=output is not None or not sys.stdout.isatty(),  # a bar among printed lines could not be read
     )  # fmt: skip
+
+
+@app.command()
+def extend(
+    run: Run,
+    new: New,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
+    labels: LabelsFile = None,
+    label_column: LabelColumn = None,
+    feature_column: FeatureColumn = None,
+    any_encoder: AnyEncoder = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add new rows to a run: its classes stay, and new ones are added where the rows call for them."""
+    from rpim.run_folder import check_target
+
+    check_target(output, overwrite)
+    from rpim.features import FeatureSet
+
+    features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
+    before = _load(run)
+    after = before.extended(
+        features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
+    )
+    after.save(output, overwrite=overwrite)
+    if not quiet:
+        from rpim.summary import print_extension, print_next_steps
+
+        with _written(output):
+            console = _console()
+            print_extension(console, before, after, len(features))
+            print_next_steps(console, after, output)
 
 
 @app.command()

@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib.metadata
 import json
 import os
 import platform
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,6 +32,7 @@ from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath
 from rpim.methods.base import DiscoveryEstimator
+from rpim.methods.infomax import InfoMaxEstimator
 from rpim.prediction import Predictor
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
@@ -180,6 +184,55 @@ class Discovery:
         """The class of each new row."""
         return self.assign(X, any_encoder=any_encoder).labels
 
+    def extended(
+        self,
+        new: FeatureSet,
+        *,
+        source: StrPath | None = None,
+        command: list[str] | None = None,
+        any_encoder: bool = False,
+        verbose: bool = False,
+    ) -> Discovery:
+        """The discovery with new rows, and the classes that they bring; see `InfoMaxEstimator.extend`.
+
+        Rows with an id that the run has take the place of that row. Where the new rows have no ids of their own, but
+        numbers from 0 on, they are numbered on from those of the run.
+
+        Parameters
+        ----------
+        new : FeatureSet
+            Its labels, where it has any, are those that a person has given since.
+        source, command, verbose
+            As in `from_fit`.
+        any_encoder : bool
+            Leave unchecked whether the rows are of the run's encoder.
+
+        Raises
+        ------
+        InputError
+            If the rows are of another width or encoder, none of them is new, or the method cannot be extended.
+        """
+        if not isinstance(self.model, InfoMaxEstimator):
+            name = type(self.model).__name__.lower()
+            raise InputError(f"A run of {name} cannot be extended, only one of rpim, pim, tim or rim: fit it again.")
+        Predictor(self.model, self.space).check(new, any_encoder=any_encoder)
+        _check_for_news(new, self.provenance)
+        new = dataclasses.replace(new, ids=_numbered_on(new.ids, self.ids))
+        if new.n_labelled == 0 and np.isin(new.ids, self.ids).all():
+            raise InputError("The ids of the new rows are all in the run, and none has a label: there is nothing new.")
+        start = time.monotonic()
+        model = copy.deepcopy(self.model)
+        model.verbose = verbose
+        model.extend(new.rows(normalise=model.normalise), new.labels)
+        renamed = np.array([model.renamed_.get(name, name) for name in self.labels.tolist()])
+        second = np.array([model.renamed_.get(name, name) for name in self.assignments.second.tolist()])
+        before = dataclasses.replace(self.assignments, labels=renamed, second=second)
+        later = assign(model, new, model.labels_, verbose=verbose)
+        assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
+        model.labels_ = assignments.labels
+        provenance = _provenance(model, new, source, time.monotonic() - start, command)
+        return Discovery(assignments, model, {**provenance, "extends": self.provenance}, self.space)
+
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the assignments to a .csv or .parquet file, whole or not at all."""
         self.assignments.write(path, overwrite=overwrite)
@@ -248,6 +301,23 @@ def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.
     if len(stored) != n_classes:
         raise ValueError(f"it has the stability of {len(stored)} classes, not of {n_classes}")
     return np.asarray([from_plain(value) for value in stored], dtype=np.float64)
+
+
+def _check_for_news(new: FeatureSet, provenance: dict[str, Any]) -> None:
+    """Raise where the very same rows and labels are in the run already."""
+    before: dict[str, Any] | None = provenance
+    fingerprint = new.fingerprint()
+    while before is not None:
+        if before["data"]["fingerprint"] == fingerprint:
+            raise InputError("The new rows are those of the run, with the same labels: there is nothing new.")
+        before = before.get("extends")
+
+
+def _numbered_on(ids: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
+    """The ids, or where they are the numbers of the rows and these are taken, the next numbers."""
+    if taken.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) and len(taken):
+        return ids + int(taken.max()) + 1
+    return ids
 
 
 def _provenance(

@@ -37,6 +37,30 @@ class Memory:
         """The share of the rows of the fit that fitted better than rows with these outlier scores. (n,)"""
         return torch.searchsorted(self.scores, scores.contiguous()).to(scores.dtype) / len(self.scores)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What is written to the disk: the rows in half precision, which is as good as they were given."""
+        return {
+            "rows": self.rows.half(), "classes": self.classes.to(torch.int32), "labelled": self.labelled,
+            "scores": self.scores,
+        }  # fmt: skip
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], n_classes: int, n_features: int) -> Memory:
+        """What `tensors` gave, of a model with so many classes and features.
+
+        Raises
+        ------
+        KeyError, ValueError
+            If they do not belong together.
+        """
+        memory = cls(tensors["rows"].float(), tensors["classes"].long(), tensors["labelled"], tensors["scores"])
+        n = len(memory.rows)
+        if memory.rows.shape != (n, n_features) or memory.classes.shape != (n,) or memory.labelled.shape != (n,):
+            raise ValueError(f"the rows in memory have shape {tuple(memory.rows.shape)}")
+        if n and not 0 <= int(memory.classes.min()) <= int(memory.classes.max()) < n_classes:
+            raise ValueError("rows in memory are of classes that are not there")
+        return memory
+
     def renumbered(self, place: Tensor) -> Memory:
         """The same, with the classes under other numbers."""
         return replace(self, classes=place[self.classes])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rpim import methods
 from rpim.head import Head
+from rpim.memory import Memory
 from rpim.methods.base import DiscoveryEstimator
 from rpim.transforms import TRANSFORMS, LowRankSemanticBias, Transform
 
@@ -22,6 +23,7 @@ _NUMBERS = (
     "n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "calibration_", "n_classes_low_",
     "n_classes_high_",
 )  # fmt: skip
+_MEMORY = "memory."
 _TABLES = ("search_", "n_classes_curve_", "calibration_error_")
 
 
@@ -47,6 +49,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
     tensors |= {f"transform.{name}": value for name, value in head.transform.parameters.items()}
     optional = {"components": model.components_, "offsets": head.offsets}
     tensors |= {name: value for name, value in optional.items() if value is not None}
+    if hasattr(model, "memory_"):
+        tensors |= {f"{_MEMORY}{name}": value for name, value in model.memory_.tensors().items()}
     return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
@@ -83,6 +87,9 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         "head_": head, "components_": components, "classes_": classes, "known_classes_": classes[:n_known],
         "new_classes_": classes[n_known:], "n_classes_": len(classes), "n_features_in_": n_features,
     }  # fmt: skip
+    remembered = {name.removeprefix(_MEMORY): value for name, value in tensors.items() if name.startswith(_MEMORY)}
+    if remembered:
+        fitted["memory_"] = Memory.from_tensors(remembered, *expected)
     for name, value in fitted.items():
         setattr(model, name, value)
     return model

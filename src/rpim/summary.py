@@ -46,6 +46,31 @@ def print_summary(console: Console, discovery: Discovery) -> None:
     console.print(_known_classes(known))
 
 
+def print_extension(console: Console, before: Discovery, after: Discovery, n_rows: int) -> None:
+    """What new rows have changed: how many went where, what was renamed, and the classes that were added."""
+    renamed = getattr(after.model, "renamed_", {})
+    there = {renamed.get(name, name) for name in before.classes.tolist()}
+    came = after.labels[-n_rows:].tolist()
+    to_old = sum(name in there for name in came)
+    table = after.classes_table()
+    added = [row for row in table if row.name not in there]
+    lines = [
+        f"{plural(n_rows, 'new row')}: {to_old:,} of classes that were there, "
+        f"{sum(row.rows for row in added):,} of {plural(len(added), 'added class')}."
+    ]
+    left_out = int(after.assignments.left_out[-n_rows:].sum())
+    if left_out:
+        lines.append(f"{left_out:,} were left out, because they fit no class.")
+    lines += [f"{old} is now called {new}." for old, new in renamed.items()]
+    for line in lines:
+        console.print(Text(line))
+    if added:
+        console.print()
+        console.print(_new_classes(after, sorted(added, key=lambda row: -row.rows)))
+        if len(added) > MAX_ROWS:
+            console.print(Text(f"… and {len(added) - MAX_ROWS:,} more"))
+
+
 def print_next_steps(console: Console, discovery: Discovery, folder: Path) -> None:
     """How long it took, where the run is, and what to do with it."""
     name = shlex.quote(str(folder))

@@ -15,7 +15,7 @@ from rpim.centroids import class_means
 from rpim.checks import label_array
 from rpim.engine import InMemory
 from rpim.errors import InputError
-from rpim.extension import Arrival, first_prototypes, is_there, n_classes_to_add
+from rpim.extension import Arrival, Likeness, first_prototypes, is_there, n_classes_to_add, one_of_each
 from rpim.head import Head
 from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.memory import Memory, remember
@@ -96,23 +96,29 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     generator = torch.Generator().manual_seed(int(check_random_state(model.random_state).randint(2**31 - 1)))
     with Progress(model.verbose, "looking for new classes") as progress:
         arrival = Arrival(free, memory.unfamiliarity(old.outlier_scores(free)))
-        n_classes = len(named.classes) + n_classes_to_add(arrival, memory, generator)
+        likeness = Likeness.among(memory, generator)
+        n_classes = len(named.classes) + n_classes_to_add(arrival, likeness, generator)
         problem = Problem(
             torch.cat([memory.rows, x]), torch.cat([memory.classes, labels]), len(named.classes), n_classes, generator,
             progress,
         )  # fmt: skip
         head = _grown(old, named, told, labels, arrival, problem)
-        shares = _shares(old, named, labels, arrival, problem)
-        model.history_ = _train(model, head, problem, shares)
-        there = is_there(arrival, head.predict(free), problem.n_known, problem.n_classes)
-        if not bool(there.all()):
-            head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
-            problem.n_classes = len(head.prototypes)
-            shares = _shares(old, named, labels, arrival, problem)
-            model.history_ += _train(model, head, problem, shares)
+        model.history_ = _train(model, head, problem, _shares(old, named, arrival, problem))
+        if likeness is not None and problem.n_new:
+            found = head.predict(free)
+            one = one_of_each(arrival, found, likeness, problem.n_known, n_classes, generator)
+            merged = torch.cat([torch.arange(problem.n_known, device=one.device), problem.n_known + one])[found]
+            there = is_there(arrival, merged, problem.n_known, n_classes)
+            if not bool(there.all()):
+                head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
+                problem.n_classes = len(head.prototypes)
+                model.history_ += _train(model, head, problem, _shares(old, named, arrival, problem))
+    before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
     model.classes_ = name_new_classes(named.classes, problem.n_new)
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
+    now = model.classes_[named.place]
+    model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
     found = torch.cat([labels, head.predict(free)])
     found[torch.from_numpy(model._left_out(problem)).to(x.device) - len(memory.rows)] = UNLABELLED
     model.memory_ = _remembered(memory, problem, found, len(labels), head)
@@ -121,17 +127,14 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     model.labels_ = name_rows(assigned, model.classes_)
 
 
-def _grown(
-    old: Head, named: Names, told: Tensor, labels: Tensor, arrival: Arrival, problem: Problem
-) -> Head:
+def _grown(old: Head, named: Names, told: Tensor, labels: Tensor, arrival: Arrival, problem: Problem) -> Head:
     """The head with a prototype for every class: those that it had, and directions of rows for the others."""
     transform = type(old.transform)({name: value.clone() for name, value in old.transform.parameters.items()})
     n_named, n_found = len(named.classes), problem.n_new
     prototypes = old.prototypes.new_zeros(n_named, old.prototypes.shape[1])
     prototypes = class_means(transform(told), labels, prototypes) if len(told) else prototypes
     if n_found:
-        refined = Arrival(transform(arrival.x), arrival.unfamiliarity)
-        prototypes = torch.cat([prototypes, first_prototypes(refined, n_found, problem.generator)])
+        prototypes = torch.cat([prototypes, first_prototypes(transform(arrival.pool), n_found, problem.generator)])
     # As long as those that are trained: the length is how sure a row is of the class.
     length = old.prototypes.norm(dim=1).mean()
     prototypes = prototypes / prototypes.norm(dim=1, keepdim=True).clamp_min(1e-12) * length
@@ -139,11 +142,11 @@ def _grown(
     return Head(prototypes, transform, old.temperature, calibration=old.calibration)
 
 
-def _shares(old: Head, named: Names, labels: Tensor, arrival: Arrival, problem: Problem) -> Tensor:
+def _shares(old: Head, named: Names, arrival: Arrival, problem: Problem) -> Tensor:
     """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
     counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
     if len(arrival.x):
-        place = torch.from_numpy(named.place).to(labels.device)
+        place = torch.from_numpy(named.place).to(counts.device)
         n_old_rows = len(arrival.x) - (arrival.n_new_rows if problem.n_new else 0.0)
         familiar = arrival.unfamiliarity.argsort()[: round(n_old_rows)]
         counts += torch.bincount(place[old.predict(arrival.x[familiar])], minlength=problem.n_classes)
