@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
@@ -63,7 +64,6 @@ class Arrival:
 class Likeness:
     """When two rows are alike, and how often two rows of one class are."""
 
-    centre: Tensor  # (D,)
     theta: Tensor
     of_one_class: float
     """a"""
@@ -72,22 +72,21 @@ class Likeness:
     def among(cls, memory: Memory, generator: torch.Generator) -> Likeness | None:
         """As seen among the rows that a person has labelled; None where these are too few to say."""
         told = _some(torch.nonzero(memory.labelled).flatten(), generator)
-        centre = memory.rows.mean(dim=0)
-        cosines, first, second = _pairs(memory.rows[told] - centre)
+        cosines, first, second = _pairs(memory.rows[told])
         together = memory.classes[told][first] == memory.classes[told][second]
         if not bool(together.any()) or bool(together.all()):
             return None
         apart = cosines[~together]
         theta = apart.kthvalue(max(1, round((1.0 - _ALIKE_BY_CHANCE) * len(apart)))).values
-        return cls(centre, theta, float((cosines[together] > theta).double().mean()))
+        return cls(theta, float((cosines[together] > theta).double().mean()))
 
     def alike(self, x: Tensor) -> Tensor:
         """Of every two rows, whether they are alike; each once. (n (n - 1) / 2,)"""
-        return _pairs(x - self.centre)[0] > self.theta
+        return _pairs(x)[0] > self.theta
 
     def between_classes(self, x: Tensor, classes: Tensor, n_classes: int) -> Tensor:
         """How often two rows are alike, one of this class and one of that. (n_classes, n_classes)"""
-        unit = _unit(x - self.centre)
+        unit = _unit(x)
         alike = ((unit @ unit.T) > self.theta).double().fill_diagonal_(0.0)
         member = torch.nn.functional.one_hot(classes, n_classes).double()
         pairs = member.sum(dim=0)[:, None] * member.sum(dim=0) - torch.diag(member.sum(dim=0))
@@ -113,18 +112,15 @@ def first_prototypes(refined: Tensor, n_new: int, generator: torch.Generator) ->
     return merged_clusters(refined, nobody, n_new, generator=generator)
 
 
-def one_of_each(
-    arrival: Arrival, classes: Tensor, likeness: Likeness, n_old: int, n_classes: int, generator: torch.Generator
-) -> Tensor:
-    """For each new class, numbers ``n_old`` to ``n_classes`` of the rows, the first that it is one with. (new,)"""
-    rows = _some(torch.nonzero(classes >= n_old).flatten(), generator)
-    rate = likeness.between_classes(arrival.x[rows], classes[rows] - n_old, n_classes - n_old)
+def one_of_each(x: Tensor, classes: Tensor, n_classes: int, likeness: Likeness, generator: torch.Generator) -> Tensor:
+    """For each class of the rows, numbers 0 to ``n_classes``, the first that it is one with. (n_classes,)"""
+    rows = _some(torch.arange(len(x), device=x.device), generator)
+    rate = likeness.between_classes(x[rows], classes[rows], n_classes)
     own = torch.minimum(rate.diagonal()[:, None], rate.diagonal())
     one = (rate >= AS_ALIKE * own) & (own > 0.0)
     _, group = connected_components(one.cpu().numpy(), directed=False)
-    groups = torch.from_numpy(group).long()
-    firsts: list[int] = [int(torch.nonzero(groups == g)[0]) for g in groups]
-    return torch.tensor(firsts, dtype=torch.long, device=classes.device)
+    _, first, of_class = np.unique(group, return_index=True, return_inverse=True)
+    return torch.from_numpy(first[of_class]).to(classes.device)
 
 
 def is_there(arrival: Arrival, classes: Tensor, n_old: int, n_classes: int) -> Tensor:
@@ -139,7 +135,7 @@ def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return torch.nn.functional.normalize(x, dim=1)
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

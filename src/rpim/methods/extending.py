@@ -86,33 +86,33 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     if memory is None:
         raise InputError("The model remembers none of its rows, because an older version fitted it: fit it again.")
     x = torch.cat([part for _, part in model._blocks(rows)])
-    old = model.head_
-    named = name_classes(model.classes_, len(model.known_classes_), given, old.predict(x).cpu().numpy())
+    named = name_classes(model.classes_, len(model.known_classes_), given, model.head_.predict(x).cpu().numpy())
     order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
     labels = torch.from_numpy(named.labels[order][named.labels[order] >= 0]).to(x.device)
     x = x[torch.from_numpy(order).to(x.device)]
     told, free = x[: len(labels)], x[len(labels) :]
-    memory = memory.renumbered(torch.from_numpy(named.place).to(x.device))
+    memory = memory.renumbered(torch.from_numpy(named.place).to(x.device), len(named.classes))
     generator = torch.Generator().manual_seed(int(check_random_state(model.random_state).randint(2**31 - 1)))
     with Progress(model.verbose, "looking for new classes") as progress:
-        arrival = Arrival(free, memory.unfamiliarity(old.outlier_scores(free)))
+        head = _with_names(model.head_, named, told, labels)
+        familiar_as = head.predict(free)
+        arrival = Arrival(free, memory.unfamiliarity(head.outlier_scores(free), familiar_as))
         likeness = Likeness.among(memory, generator)
         n_classes = len(named.classes) + n_classes_to_add(arrival, likeness, generator)
         problem = Problem(
             torch.cat([memory.rows, x]), torch.cat([memory.classes, labels]), len(named.classes), n_classes, generator,
             progress,
         )  # fmt: skip
-        head = _grown(old, named, told, labels, arrival, problem)
-        model.history_ = _train(model, head, problem, _shares(old, named, arrival, problem))
+        if problem.n_new:
+            found = first_prototypes(head.transform(arrival.pool), problem.n_new, generator)
+            head.prototypes = torch.cat([head.prototypes, _as_long_as(found, head.prototypes)])
+        model.history_ = _train(model, head, problem, _shares(familiar_as, arrival, problem))
         if likeness is not None and problem.n_new:
-            found = head.predict(free)
-            one = one_of_each(arrival, found, likeness, problem.n_known, n_classes, generator)
-            merged = torch.cat([torch.arange(problem.n_known, device=one.device), problem.n_known + one])[found]
-            there = is_there(arrival, merged, problem.n_known, n_classes)
+            there = _which_are_there(head.predict(free), told, named, arrival, likeness, problem)
             if not bool(there.all()):
                 head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
                 problem.n_classes = len(head.prototypes)
-                model.history_ += _train(model, head, problem, _shares(old, named, arrival, problem))
+                model.history_ += _train(model, head, problem, _shares(familiar_as, arrival, problem))
     before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
     model.classes_ = name_new_classes(named.classes, problem.n_new)
@@ -127,31 +127,46 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     model.labels_ = name_rows(assigned, model.classes_)
 
 
-def _grown(old: Head, named: Names, told: Tensor, labels: Tensor, arrival: Arrival, problem: Problem) -> Head:
-    """The head with a prototype for every class: those that it had, and directions of rows for the others."""
+def _with_names(old: Head, named: Names, told: Tensor, labels: Tensor) -> Head:
+    """A head of its own with a prototype for every class that has a name: those that it had, and means of rows."""
     transform = type(old.transform)({name: value.clone() for name, value in old.transform.parameters.items()})
-    n_named, n_found = len(named.classes), problem.n_new
-    prototypes = old.prototypes.new_zeros(n_named, old.prototypes.shape[1])
-    prototypes = class_means(transform(told), labels, prototypes) if len(told) else prototypes
-    if n_found:
-        prototypes = torch.cat([prototypes, first_prototypes(transform(arrival.pool), n_found, problem.generator)])
-    # As long as those that are trained: the length is how sure a row is of the class.
-    length = old.prototypes.norm(dim=1).mean()
-    prototypes = prototypes / prototypes.norm(dim=1, keepdim=True).clamp_min(1e-12) * length
+    prototypes = old.prototypes.new_zeros(len(named.classes), old.prototypes.shape[1])
+    if len(told):
+        prototypes = _as_long_as(class_means(transform(told), labels, prototypes), old.prototypes)
     prototypes[torch.from_numpy(named.place).to(prototypes.device)] = old.prototypes
     return Head(prototypes, transform, old.temperature, calibration=old.calibration)
 
 
-def _shares(old: Head, named: Names, arrival: Arrival, problem: Problem) -> Tensor:
+def _as_long_as(directions: Tensor, prototypes: Tensor) -> Tensor:
+    """Scaled to the mean length of prototypes that are trained: it is how sure a row can be of the class."""
+    longer: Tensor = torch.nn.functional.normalize(directions, dim=1).mul_(prototypes.norm(dim=1).mean())
+    return longer
+
+
+def _which_are_there(
+    found: Tensor, told: Tensor, named: Names, arrival: Arrival, likeness: Likeness, problem: Problem
+) -> Tensor:
+    """Which of the new classes have enough rows that are of no other class, found or named just now. (new,)"""
+    fresh = torch.ones(problem.n_classes, dtype=torch.bool, device=found.device)
+    fresh[torch.from_numpy(named.place).to(found.device)] = False
+    numbers = torch.nonzero(fresh).flatten()  # those that somebody has named first
+    labels = problem.labels[len(problem.labels) - len(told) :]
+    x, classes = torch.cat([told, arrival.x]), torch.cat([labels, found])
+    rows = fresh[classes]
+    compact = torch.cumsum(fresh, 0) - 1
+    one = one_of_each(x[rows], compact[classes[rows]], len(numbers), likeness, problem.generator)
+    as_one = torch.arange(problem.n_classes, device=found.device)
+    as_one[numbers] = numbers[one]
+    return is_there(arrival, as_one[found], problem.n_known, problem.n_classes)
+
+
+def _shares(familiar_as: Tensor, arrival: Arrival, problem: Problem) -> Tensor:
     """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
     counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
-    if len(arrival.x):
-        place = torch.from_numpy(named.place).to(counts.device)
-        n_old_rows = len(arrival.x) - (arrival.n_new_rows if problem.n_new else 0.0)
-        familiar = arrival.unfamiliarity.argsort()[: round(n_old_rows)]
-        counts += torch.bincount(place[old.predict(arrival.x[familiar])], minlength=problem.n_classes)
-        if problem.n_new:
-            counts[problem.n_known :] += (len(arrival.x) - n_old_rows) / problem.n_new
+    n_new = arrival.n_new_rows if problem.n_new else 0.0
+    familiar = arrival.unfamiliarity.argsort()[: round(len(arrival.x) - n_new)]
+    counts += torch.bincount(familiar_as[familiar], minlength=problem.n_classes)
+    counts[problem.n_known :] += n_new / max(problem.n_new, 1)
     return counts / counts.sum()
 
 
@@ -171,4 +186,6 @@ def _remembered(memory: Memory, problem: Problem, found: Tensor, n_told: int, he
     labelled = torch.cat([memory.labelled, torch.arange(len(found), device=found.device) < n_told])
     first = torch.argsort((~labelled).to(torch.int8), stable=True)
     scores = head.outlier_scores(problem.x)
-    return remember(problem.x[first], classes[first], int(labelled.sum()), scores[first], problem.generator)
+    return remember(
+        problem.x[first], classes[first], int(labelled.sum()), problem.n_classes, scores[first], problem.generator
+    )

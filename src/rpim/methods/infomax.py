@@ -253,7 +253,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _remember(self, problem: Problem, classes: Tensor) -> None:
         scores = self.head_.outlier_scores(problem.x)
-        self.memory_ = remember(problem.x, classes, len(problem.labels), scores, problem.generator)
+        self.memory_ = remember(
+            problem.x, classes, len(problem.labels), problem.n_classes, scores, problem.generator
+        )
 
     def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
         if n_starts > 1 and problem.n_new > 0:
