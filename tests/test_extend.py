@@ -110,7 +110,7 @@ def test_two_halves_of_a_blob_are_one_class(blobs):
     found = classes - 10
     found[::2][:10] = 3  # half of the rows of the first blob under another number
     likeness = Likeness.among(told_blobs(blobs), seeded())
-    assert one_of_each(arrival.x, found, 5, likeness, seeded()).tolist() == [0, 1, 2, 0, 4], "a class without rows stays"
+    assert one_of_each(arrival.x, found, 5, likeness, seeded()).tolist() == [0, 1, 2, 0, 4]  # 4 has no rows, and stays
 
 
 def test_a_class_needs_rows_that_are_unfamiliar():
