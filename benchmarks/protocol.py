@@ -6,6 +6,7 @@ has no published list of them) and which half of their training rows keeps its l
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from rpim import FeatureSet
-from rpim.benchmark.protocol import KNOWN_SHARE, divide, make_case
+from rpim.benchmark.protocol import KNOWN_SHARE, divide, labelled_share, make_case
 from rpim.benchmark.splits import read_splits
 
 DATA_SETS = {
@@ -59,6 +60,13 @@ def load(folder: Path, name: str, seed: int, known_share: float | None = None) -
         split = read_splits(folder / "splits" / "class_splits.json").of(listed)
     case = make_case(parts, seed, split, known_share or KNOWN_SHARE)
     return Case(case.features.X, case.y, case.truth, case.known, len(parts.present))
+
+
+def largest_known(case: Case, seed: int) -> Case:
+    """The same rows with as many known classes, but the largest ones: what a person would label first."""
+    sizes = np.bincount(case.truth)
+    known = np.sort(np.argsort(-sizes, kind="stable")[: len(case.known)])
+    return dataclasses.replace(case, y=labelled_share(case.truth, known, 0.5, seed), known=known)
 
 
 def digits(seed: int) -> Case:
