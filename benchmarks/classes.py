@@ -88,7 +88,8 @@ def table(cells: list[dict[str, Any]], data_sets: list[str], shares: list[float]
         lines.append(
             f"| {name} | {len(own)} | {100 * np.mean(errors):.1f} % | {100 * np.max(errors):.0f} % | "
             f"{np.mean(np.array(errors) <= 0.1):.0%} | {np.mean(inside):.0%} | "
-            + (f"{np.mean(loss):.1f} ±{np.std(loss):.1f} | {np.max(loss):.1f}" if fitted else "— | —") + f" | {cost:.2f} |"
+            + (f"{np.mean(loss):.1f} ±{np.std(loss):.1f} | {np.max(loss):.1f} |" if fitted else "— | — |")
+            + f" {cost:.2f} |"
         )
     return "\n".join(lines)
 

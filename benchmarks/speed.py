@@ -94,7 +94,7 @@ def share_in_products(method: str, folder: Path | None, data_set: str, seed: int
 
 def compare_procedures(folder: Path | None, data_sets: list[str], seeds: list[int], timed: tuple[int, int]) -> None:
     """Time, accuracy and memory of each method against the reference, as a Markdown table."""
-    print("| data | method | times faster | All/Known/Unknown | peak memory above the rows | in matrix products |")
+    print("\n| data | method | times faster | All/Known/Unknown | peak memory above the rows | in matrix products |")
     print("|---|---|---|---|---|---|")
     for data_set in data_sets:
         base = 0.0
@@ -226,7 +226,7 @@ def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
 
 def memory() -> None:
     """Peak memory above the rows against the size of one N x K matrix."""
-    print("| rows | classes | one N x K | above the rows | with low_memory | 4 N x K + 500 MB |")
+    print("\n| rows | classes | one N x K | above the rows | with low_memory | 4 N x K + 500 MB |")
     print("|---|---|---|---|---|---|")
     for n, d, k in ((200_000, 256, 100), (200_000, 256, 500), (200_000, 1024, 100)):
         used = [in_a_process_of_its_own(memory_of_a_fit, n, d, k, low) for low in (False, True)]
