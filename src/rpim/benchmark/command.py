@@ -36,7 +36,11 @@ def benchmark(
         typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
+        str | None,
+        typer.Option(
+            metavar="gcd|nid|arrivals",
+            help="nid: new-intent discovery, measured on test rows; arrivals: classes that come later.",
+        ),
     ] = None,
     splits: Annotated[
         Path | None,
