@@ -26,7 +26,7 @@ def benchmark(
         typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
+        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out, or rpim for nid and arrivals.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
