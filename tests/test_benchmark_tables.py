@@ -186,7 +186,9 @@ def test_arrivals_with_the_ways_beside_each_other():
     assert found.rows[7][2] == "**70.0**/**70.0**/**50.0**/**30.0** ±10.0"
     assert found.rows[7][-1] == "6.0"
     assert "Mean over 2 seeds" in found.note
-    assert costs.rows[1][:2] == ["birds", "rpim, extend"]
+    assert costs.rows[1] == ["birds", "rpim, extend", "70.0", "70.0", "6, 7", "4,800", "4.0", "300"]
+    assert "means over seeds and arrivals" in costs.note
+    assert "seconds those of an arrival" in costs.note
     assert notes(Results([*records, failed])) == ["Failed: rpim, refit on cars, seed 0: no luck"]
     line = list(csv.DictReader(as_csv(records).splitlines()))[4]
     shown = [line[name] for name in ("way", "arrival", "all", "earlier", "newest", "n_classes_true", "n_classes_used")]
