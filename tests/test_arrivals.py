@@ -231,6 +231,7 @@ def test_the_whole_protocol_and_its_resuming(benchmark):
     page = Path("out/index.html").read_text()
     assert "rpim, extend" in page
     assert "left out" not in page
+    assert "How to read this" not in page  # which is about known and unknown classes
     before = Path("out/cells.jsonl").read_text()
     assert len(before.splitlines()) == 3
     code, again, err = benchmark(*arguments, "--seeds", "0")
