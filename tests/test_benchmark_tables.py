@@ -156,6 +156,46 @@ def test_new_intent_discovery_beside_what_is_published():
     assert shares == ["0.25", "0.25", "0.75", "0.75"]
 
 
+def test_arrivals_with_the_ways_beside_each_other():
+    def cell(way, arrival, data_set, seed, value, newest):
+        more = {"way": way, "arrival": arrival, "earlier": None if arrival == 1 else 0.5, "newest": newest,
+                "unknown": None, "n_classes_used": 6 + seed, "n_classes_true": 7, "seconds": 2.0 * arrival}  # fmt: skip
+        return record("rpim", data_set, seed, value, **more)
+
+    study = Study("arrivals", "Classes that come later", (Method("rpim", "rpim"),), (0, 1), layout="arrivals")
+    records = [
+        cell(way, arrival, name, seed, value + 0.2 * seed, 0.3)
+        for seed in (0, 1)
+        for name in ("birds", "cars")
+        for way, value in (("predict", 0.4), ("extend", 0.6))
+        for arrival in (1, 2, 3)
+    ]
+    failed = {"method": "rpim", "estimator": "rpim", "parameters": {}, "set": "cars", "seed": 0, "error": "no luck",
+              "way": "refit"}  # fmt: skip
+    found, costs = tables([study], [*records, failed])
+    assert found.header == [
+        "method", "arrival", "birds", "birds, classes", "cars", "cars, classes", "average", "seconds"
+    ]  # fmt: skip
+    assert [row[:2] for row in found.rows[:4]] == [
+        ["rpim, predict", "1"], ["rpim, extend", "1"], ["rpim, refit", "1"], ["rpim, predict", "2"]
+    ]  # fmt: skip
+    low, high = "50.0/50.0/—/**30.0** ±10.0", "**70.0**/**70.0**/—/**30.0** ±10.0"
+    assert found.rows[0][2:] == [low, "6/7", low, "6/7", "50.0/50.0/—/**30.0**", "2.0"]
+    assert found.rows[1][2:] == [high, "6/7", high, "6/7", "**70.0**/**70.0**/—/**30.0**", "2.0"]
+    assert found.rows[2][2:] == ["—", "—/—", "—", "—/—", "—", "—"]
+    assert found.rows[7][2] == "**70.0**/**70.0**/**50.0**/**30.0** ±10.0"
+    assert found.rows[7][-1] == "6.0"
+    assert "Mean over 2 seeds" in found.note
+    assert costs.rows[1] == ["birds", "rpim, extend", "70.0", "70.0", "6, 7", "4,800", "4.0", "300"]
+    assert "means over seeds and arrivals" in costs.note
+    assert "seconds those of an arrival" in costs.note
+    assert notes(Results([*records, failed])) == ["Failed: rpim, refit on cars, seed 0: no luck"]
+    line = list(csv.DictReader(as_csv(records).splitlines()))[4]
+    shown = [line[name] for name in ("way", "arrival", "all", "earlier", "newest", "n_classes_true", "n_classes_used")]
+    assert shown == ["extend", "2", "0.6", "0.5", "0.3", "7", "6"]
+    assert "unknown_in_known" not in line
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("cub", (66.8, 77.3, 61.5)), ("CUB-200-2011", (66.8, 77.3, 61.5)), ("stanford-cars", (45.8, 67.5, 35.3)),

@@ -2,13 +2,15 @@
 
 Of the classes four tenths are known from the start and two more are there without a name; of the others a third comes
 with each arrival. A class brings seven tenths of its rows when it first appears, and the others in equal parts with
-the arrivals after that. Half of the first rows of a known class are labelled, and nothing else ever is.
+the arrivals after that; one that comes with the last arrival brings them all. Half of the first rows of a known class
+are labelled, and nothing else ever is. Every row needs a class; labels that a set has for some rows only are truth
+like the rest.
 
 Three ways to deal with an arrival:
 
     predict   the first model gives classes to everything that comes later (the lower line)
     extend    each arrival extends the model before, which sees the earlier rows no more
-    refit     all rows so far are fitted from scratch (the upper line)
+    refit     all rows so far are fitted from scratch, their number of classes estimated (the upper line)
 
 An arrival is judged by its own rows: those of classes known by labels ("known"), of classes that were there without a
 name ("earlier"), and of classes that come with it ("newest"). Found classes are matched one to one with the true ones
@@ -17,6 +19,7 @@ over all rows without a label so far, so that a class which changes its name fro
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,26 +29,31 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from rpim.benchmark.entries import Method
+from rpim.benchmark.protocol import Case, Parts
+from rpim.benchmark.results import Record
+from rpim.errors import InputError
 from rpim.labels import UNLABELLED, IntArray
+from rpim.messages import some_rows
 from rpim.methods.infomax import InfoMaxEstimator
 from rpim.metrics import contingency
+from rpim.saved_model import METHODS
 
 N_ARRIVALS = 3
 WAYS = ("predict", "extend", "refit")
 GROUPS = ("known", "earlier", "newest")
-_KNOWN, _NAMELESS, _AT_ONCE = 0.4, 0.2, 0.7
+MIN_CLASSES = 6
+"""Two known classes, one without a name, and one for each arrival."""
 
-FloatArray = NDArray[np.floating[Any]]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stages:
-    """Which rows come when. Stage 0 is the first fit. (N,), (K,), (N,)"""
+    """Which rows come when. Stage 0 is the first fit."""
 
-    of_row: IntArray
-    of_class: IntArray
+    of_row: IntArray  # (N,)
+    of_class: IntArray  # (K,)
     known: IntArray
-    y: IntArray
+    y: IntArray  # (N,), -1 for rows without a label
 
     def group(self, truth: IntArray, arrival: int) -> NDArray[np.str_]:
         """What each row's class is to this arrival: known, earlier or newest."""
@@ -54,65 +62,134 @@ class Stages:
 
 
 def draw(truth: IntArray, seed: int) -> Stages:
-    """The stages of rows with these classes, numbers from 0 on."""
-    random = np.random.RandomState(seed)
+    """The stages of rows with these classes, numbers from 0 on without a gap."""
     n_classes = int(truth.max()) + 1
+    if n_classes < MIN_CLASSES:
+        raise InputError(
+            f"it has {n_classes} classes, too few for a first fit and {N_ARRIVALS} arrivals: give a set with "
+            f"{MIN_CLASSES} or more."
+        )
+    random = np.random.RandomState(seed)
     drawn = random.permutation(n_classes)
-    n_first = int((_KNOWN + _NAMELESS) * n_classes)
-    known = np.sort(drawn[: int(_KNOWN * n_classes)])
+    known = np.sort(drawn[: 4 * n_classes // 10])
     of_class = np.zeros(n_classes, dtype=np.int64)
-    for arrival, classes in enumerate(np.array_split(drawn[n_first:], N_ARRIVALS), start=1):
+    for arrival, classes in enumerate(np.array_split(drawn[6 * n_classes // 10 :], N_ARRIVALS), start=1):
         of_class[classes] = arrival
     of_row, y = np.empty(len(truth), dtype=np.int64), np.full(len(truth), UNLABELLED, dtype=np.int64)
     for c in range(n_classes):
         rows, first = random.permutation(np.flatnonzero(truth == c)), of_class[c]
-        n_at_once = len(rows) if first == N_ARRIVALS else int(_AT_ONCE * len(rows))
+        n_at_once = len(rows) if first == N_ARRIVALS else max(1, 7 * len(rows) // 10)
         of_row[rows[:n_at_once]] = first
         for later, part in enumerate(np.array_split(rows[n_at_once:], max(N_ARRIVALS - first, 1)), start=first + 1):
             of_row[part] = later
         if c in known:
-            y[rows[: n_at_once // 2]] = c
+            y[rows[: max(1, n_at_once // 2)]] = c
     return Stages(of_row, of_class, known, y)
 
 
-def run(model: InfoMaxEstimator, X: FloatArray, truth: IntArray, stages: Stages, way: str) -> Iterator[dict[str, Any]]:
-    """Go through the arrivals in one way; a record for each.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArrivalsCase(Case):
+    """A feature set whose rows come in stages; `n_classes` is how many there are in the first."""
 
-    Parameters
-    ----------
-    model : estimator
-        Not fitted. Its number of classes, where given, is that of the first fit; a refit estimates it.
-    X, truth : (N, D), (N,)
-    way : {"predict", "extend", "refit"}
-    """
+    stages: Stages
+    way: str
+
+    def fingerprint(self, of_features: str) -> str:
+        digest = hashlib.sha256(f"{self.way} {super().fingerprint(of_features)}\n".encode())
+        digest.update(np.ascontiguousarray(self.stages.of_row, dtype="<i8").data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ArrivalsDraw:
+    """One of the ways through the arrivals of a feature set."""
+
+    way: str
+
+    def case(self, parts: Parts, seed: int) -> ArrivalsCase:
+        """The problem under this seed. Rows called test come in no arrival."""
+        without = np.flatnonzero(parts.truth < 0)
+        if without.size:
+            raise InputError(
+                f"it has no class for {some_rows(parts.rows[without].tolist())}, but this protocol needs one for every "
+                "row: give it, or leave them out."
+            )
+        truth = np.unique(parts.truth, return_inverse=True)[1].astype(np.int64)  # without classes of test rows alone
+        stages = draw(truth, seed)
+        unused = parts.unused + (0 if parts.test is None else len(parts.test.truth))
+        return ArrivalsCase(
+            parts.train, stages.y, truth, stages.known, int((stages.of_class == 0).sum()), unused=unused,
+            stages=stages, way=self.way,
+        )  # fmt: skip
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says of it."""
+        return {"way": self.way}
+
+
+def must_be_extendable(methods: tuple[Method, ...]) -> tuple[Method, ...]:
+    """The methods, if each of them can go on with new rows."""
+    able = [name for name, kind in METHODS.items() if issubclass(kind, InfoMaxEstimator)]
+    for method in methods:
+        if method.method not in able:
+            raise InputError(
+                f"The method {method.name!r} cannot be extended, as the protocol arrivals does: "
+                f"choose among {', '.join(able)}."
+            )
+    return methods
+
+
+def follow(model: InfoMaxEstimator, case: ArrivalsCase) -> Record:
+    """Fit the first stage and go through the arrivals; what is measured, with a record for each arrival."""
+    X, first = case.features.rows(normalise=model.normalise), case.stages.of_row == 0
+    start = time.perf_counter()
+    model.fit(X[first], case.y[first])
+    seconds = time.perf_counter() - start
+    return {
+        "rows": len(case.y),
+        "labelled": int((case.y >= 0).sum()),
+        "test_rows": 0,
+        "unused_rows": case.unused,
+        "seconds": round(seconds, 3),  # of the first fit
+        "arrivals": list(_arrivals(model, X, case)),
+    }
+
+
+def _arrivals(model: InfoMaxEstimator, X: NDArray[Any], case: ArrivalsCase) -> Iterator[Record]:
+    stages = case.stages
     found = np.full(len(X), UNLABELLED, dtype=np.int64)
-    rows = stages.of_row == 0
-    model.fit(X[rows], stages.y[rows])
-    found[rows] = model.labels_
+    found[stages.of_row == 0] = model.labels_
     for arrival in range(1, N_ARRIVALS + 1):
         rows, start = stages.of_row == arrival, time.perf_counter()
-        if way == "predict":
+        if case.way == "predict":
             found[rows] = model.predict(X[rows])
-        elif way == "extend":
+        elif case.way == "extend":
             found[rows] = model.extend(X[rows]).labels_
         else:
             so_far = stages.of_row <= arrival
             model.set_params(n_classes=None).fit(X[so_far], stages.y[so_far])
             found[so_far] = model.labels_
         seconds = time.perf_counter() - start
-        n_classes = int((stages.of_class <= arrival).sum())
         yield {
-            "arrival": arrival, "way": way, **judge(truth, found, stages, arrival), "classes": n_classes,
-            "classes_found": int(model.n_classes_), "seconds": round(seconds, 2),
-        }  # fmt: skip
+            "arrival": arrival,
+            **judge(case.truth, found, stages, arrival),
+            "evaluated": int(rows.sum()),
+            "n_classes_used": int(model.n_classes_),
+            "n_classes_true": int((stages.of_class <= arrival).sum()),
+            "seconds": round(seconds, 3),
+        }
 
 
 def judge(truth: IntArray, found: IntArray, stages: Stages, arrival: int) -> dict[str, float | None]:
-    """The share of an arrival's rows that have their class, all of them and by group; None for a group without rows."""
-    so_far = (stages.of_row <= arrival) & (stages.y < 0)
-    n_found = int(found[so_far].max()) + 1
-    counts = contingency(truth[so_far], found[so_far], int(truth.max()) + 1, n_found)
-    match = np.full(n_found, UNLABELLED)
+    """The share of an arrival's rows that have their class, all of them and by group; None for a group without rows.
+
+    A row that was given no class (-1) is wrong.
+    """
+    matched = (stages.of_row <= arrival) & (stages.y < 0) & (found >= 0)
+    n_found = int(found.max()) + 1
+    counts = contingency(truth[matched], found[matched], int(truth.max()) + 1, n_found)
+    match = np.full(n_found + 1, UNLABELLED)  # the last place, found by -1, is that of no class
     true, predicted = linear_sum_assignment(counts, maximize=True)
     match[predicted] = true
     here = stages.of_row == arrival

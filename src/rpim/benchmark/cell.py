@@ -10,12 +10,13 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from rpim._version import __version__
+from rpim.benchmark.arrivals import ArrivalsCase, follow
 from rpim.benchmark.cells import Cell
 from rpim.benchmark.outcomes import save_outcome
 from rpim.benchmark.protocol import Case, Unseen
@@ -24,6 +25,7 @@ from rpim.errors import InputError
 from rpim.labels import IntArray
 from rpim.messages import first_line
 from rpim.methods.base import DiscoveryEstimator
+from rpim.methods.infomax import InfoMaxEstimator
 from rpim.metrics import gcd_accuracy
 from rpim.saved_model import METHODS, plain
 
@@ -49,14 +51,12 @@ def _measured(cell: Cell, folder: Path | None) -> Record:
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:
-        seconds = _fit(model, case)
-        peak = peak_memory_mb()
+        if isinstance(case, ArrivalsCase):  # the plan has no method for it that cannot be extended
+            measured = {**follow(cast(InfoMaxEstimator, model), case), "peak_mb": peak_memory_mb()}
+        else:
+            measured = _fitted(model, case)
     record = {
-        **measure(case, model.labels_, model.known_classes_),
-        **_tested(model, case.test, case.known),
-        "unused_rows": case.unused,
-        "seconds": round(seconds, 3),
-        "peak_mb": peak,
+        **measured,
         "n_classes_used": int(model.n_classes_),
         "n_iter": plain(getattr(model, "n_iter_", None)),
         **{name: plain(getattr(model, f"{name}_", None)) for name in _CHOSEN},
@@ -69,7 +69,7 @@ def _measured(cell: Cell, folder: Path | None) -> Record:
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
     }
-    if folder is not None:  # after time and memory were measured
+    if folder is not None and not isinstance(case, ArrivalsCase):  # after time and memory were measured
         try:
             save_outcome(folder, cell, case, model)
         except Exception as error:  # costs the figures alone
@@ -77,13 +77,20 @@ def _measured(cell: Cell, folder: Path | None) -> Record:
     return record
 
 
-def _fit(model: DiscoveryEstimator, case: Case) -> float:
-    """Fit as ``rpim discover`` does, and say how many seconds that took."""
+def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
+    """Fit as ``rpim discover`` does, and measure; time and memory are those of the fit alone."""
     X = case.features.rows(normalise=model.normalise)
     views = case.features.further_rows(model.normalise) if model.uses_views else []
     start = time.perf_counter()
     model.fit(X, case.y, views)
-    return time.perf_counter() - start
+    seconds, peak = time.perf_counter() - start, peak_memory_mb()
+    return {
+        **measure(case, model.labels_, model.known_classes_),
+        **_tested(model, case.test, case.known),
+        "unused_rows": case.unused,
+        "seconds": round(seconds, 3),
+        "peak_mb": peak,
+    }
 
 
 def measure(case: Case, predicted: IntArray, named: Any) -> Record:

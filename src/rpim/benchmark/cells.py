@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpim.benchmark import nid
+from rpim.benchmark.arrivals import WAYS, ArrivalsDraw
 from rpim.benchmark.entries import Method, Set
-from rpim.benchmark.plan import NID, Plan
+from rpim.benchmark.plan import ARRIVALS, NID, Plan
 from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own
 from rpim.benchmark.results import Record
 from rpim.benchmark.splits import read_splits
@@ -21,7 +22,7 @@ from rpim.files import writing
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
 
-Draw = GcdDraw | nid.NidDraw
+Draw = GcdDraw | nid.NidDraw | ArrivalsDraw
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, s
 
 
 def _draws(plan: Plan, data: Set, parts: Parts) -> dict[int, list[Draw]]:
+    if plan.protocol == ARRIVALS:
+        return {seed: [ArrivalsDraw(way) for way in WAYS] for seed in plan.seeds}
     if plan.protocol == NID:
         lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
         return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}

@@ -26,7 +26,7 @@ def benchmark(
         typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out; as of discover --method.")
+        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out, or rpim for nid and arrivals.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
@@ -36,7 +36,11 @@ def benchmark(
         typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(metavar="gcd|nid", help="nid: new-intent discovery, measured on test rows.")
+        str | None,
+        typer.Option(
+            metavar="gcd|nid|arrivals",
+            help="nid: new-intent discovery, measured on test rows; arrivals: classes that come later.",
+        ),
     ] = None,
     splits: Annotated[
         Path | None,

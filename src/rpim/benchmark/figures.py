@@ -120,11 +120,14 @@ def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:
 
 
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
-    """The figures of each set, at each share of known classes where there are several, of the first seed."""
+    """The figures of each set, at each share of known classes where there are several, of the first seed.
+
+    Cells in which rows come in arrivals keep no outcome to draw.
+    """
     problems: dict[str, list[Record]] = {}
     measured = Results(records).measured
     for record in records:
-        if record["seed"] == records[0]["seed"] and record["set"] in measured:
+        if record["seed"] == records[0]["seed"] and record["set"] in measured and "way" not in record:
             problems.setdefault(column_name(record), []).append(record)
 
     def later(draw: Callable[[Outcomes], Drawn], chosen: dict[str, Record]) -> Callable[[], Drawn]:

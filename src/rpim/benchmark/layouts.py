@@ -113,10 +113,12 @@ def costs(results: Results) -> Table:
                 name, method, *confusion, some(sorted({*classes})) or NOTHING,
                 some(f"{value:,}" for value in sorted({*size})) or NOTHING, plain(seconds, ".1f"), plain(peak, ".0f"),
             ])  # fmt: skip
+    arrivals = any("arrival" in record for record in results.done)
+    over, of = ("seeds and arrivals", "an arrival") if arrivals else ("seeds", "the fit")
     header = ["set", "method", "unknown in known", "known in unknown", "classes", "parameters", "seconds", "peak MB"]
     note = (
         "Confusion: the share in % of rows of unknown classes that end in known ones, and the reverse; means over "
-        "seeds. Parameters are the numbers trained, seconds those of the fit, peak MB that of the whole process."
+        f"{over}. Parameters are the numbers trained, seconds those of {of}, peak MB that of the whole process."
     )
     return Table("Confusion, size, time and memory", note, header, rows)
 

@@ -73,6 +73,7 @@ def render(
     return template.render(
         lead=_lead(Results(records)), tables=[(table, numbers(table)) for table in shown], notes=said, figures=figures,
         missing=missing, command=command, versions=_versions(records),
+        arrivals=any("way" in record for record in records),  # whose table says itself how to read it
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rpim.benchmark import nid
+from rpim.benchmark.arrivals import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
 from rpim.benchmark.protocol import KNOWN_SHARE
 from rpim.benchmark.studies import Study, studies_of
@@ -31,11 +32,13 @@ from rpim.files import must_exist, reading
 from rpim.formats.feature_files import column_names
 
 DEFAULT_METHODS = ("rpim", "pim", "gcd")
-DEFAULT_NID_METHODS = ("rpim",)
+DEFAULT_METHOD = ("rpim",)
+"""Of the protocols other than gcd."""
 DEFAULT_SEEDS = (0, 1, 2)
 GIVEN, ESTIMATE = "given", "estimate"
-GCD, NID = "gcd", "nid"
+GCD, NID, ARRIVALS = "gcd", "nid", "arrivals"
 
+_OWN_SHARES = {NID: "0.25 to 0.75", ARRIVALS: "0.4"}
 _KEYS = ("methods", "sets", "seeds", "paper", "protocol", "splits", "known_share", "n_classes", "jobs")
 
 
@@ -82,8 +85,9 @@ def make_plan(
         Separated by commas.
     paper : str, optional
         The paper's tables in the place of methods, for `studies_of`.
-    protocol : {"gcd", "nid"}, optional
-        Generalized category discovery, or new-intent discovery (see `rpim.benchmark.nid`).
+    protocol : {"gcd", "nid", "arrivals"}, optional
+        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or classes that come later
+        (see `rpim.benchmark.arrivals`).
     splits : path, optional
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
     known_share : float, optional
@@ -106,7 +110,7 @@ def make_plan(
     said = {name: value for name, value in said.items() if value is not None}
     if not said.get("sets"):
         raise InputError('No feature set is given: name some, or list them under "sets" in the config.')
-    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID))
+    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, ARRIVALS))
     share, count = said.get("known_share", KNOWN_SHARE), said.get("n_classes", GIVEN)
     jobs = said.get("jobs", max(1, cores() // 2))
     if not is_number(share) or not 0 < share < 1:
@@ -115,11 +119,14 @@ def make_plan(
         raise InputError(f"n_classes is {count!r}: say {GIVEN} or {ESTIMATE}.")
     if not is_whole(jobs) or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: give a number of cells at once, from 1 on.")
-    if protocol == NID and "known_share" in said:
-        raise InputError(f"known_share is given, but the protocol {NID} has its own, 0.25 to 0.75: leave it out.")
+    if protocol in _OWN_SHARES and "known_share" in said:
+        own = _OWN_SHARES[protocol]
+        raise InputError(f"known_share is given, but the protocol {protocol} has its own, {own}: leave it out.")
     sets = checked_sets(said["sets"], said.get("splits"))
     if protocol == NID:
         sets = tuple(map(_with_nid_column, sets))
+    if protocol == ARRIVALS:
+        _must_be_free_to_draw(sets)
     studies = _studies(said, protocol)
     return Plan(
         studies=studies,
@@ -140,8 +147,11 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
                 raise InputError(f"paper and {other} are given, but the paper's tables have their own: leave one out.")
         studies = studies_of(str(said["paper"]))
     elif protocol == NID:
-        methods = checked_methods(said.get("methods", DEFAULT_NID_METHODS))
+        methods = checked_methods(said.get("methods", DEFAULT_METHOD))
         studies = (Study("nid", "New-intent discovery", methods, nid.SEEDS, layout="nid"),)
+    elif protocol == ARRIVALS:
+        methods = must_be_extendable(checked_methods(said.get("methods", DEFAULT_METHOD)))
+        studies = (Study("arrivals", "Classes that come later", methods, layout="arrivals"),)
     else:
         studies = (Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS))),)
     given = _seeds(said["seeds"]) if "seeds" in said else None
@@ -152,6 +162,17 @@ def _with_nid_column(data: Set) -> Set:
     """The set with the protocol's own division of its rows, where it has one."""
     own = data.split_column is None and nid.SPLIT_COLUMN in column_names(data.path)
     return replace(data, split_column=nid.SPLIT_COLUMN) if own else data
+
+
+def _must_be_free_to_draw(sets: Sequence[Set]) -> None:
+    """Raise where a set says what the protocol of arrivals decides."""
+    for data in sets:
+        for what, given in (("a split list", data.splits), ("n_classes", data.n_classes)):
+            if given is not None:
+                raise InputError(
+                    f"The set {data.name!r} has {what}, but the protocol {ARRIVALS} draws the classes of each stage "
+                    "itself: leave it out."
+                )
 
 
 def _read_config(path: Path) -> dict[str, Any]:

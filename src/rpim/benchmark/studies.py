@@ -48,7 +48,7 @@ class Study:
     note: str = ""
     paper: tuple[str, ...] = ()
     """The tables of the paper whose figures stand beside ours."""
-    layout: Literal["methods", "seeds", "nid"] = "methods"
+    layout: Literal["methods", "seeds", "nid", "arrivals"] = "methods"
 
 
 def studies_of(name: str) -> tuple[Study, ...]:

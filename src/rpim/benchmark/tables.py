@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rpim.benchmark.arrivals_tables import PARTS, by_arrival, row_name
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
 from rpim.benchmark.layouts import by_method, by_seed, chosen, costs
@@ -31,7 +32,7 @@ _FACTS = (
 )  # fmt: skip
 
 _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {
-    "methods": by_method, "seeds": by_seed, "nid": by_known_share,
+    "methods": by_method, "seeds": by_seed, "nid": by_known_share, "arrivals": by_arrival,
 }  # fmt: skip
 
 
@@ -45,16 +46,25 @@ def write_tables(folder: Path, studies: Sequence[Study], records: Sequence[Recor
 
 
 def records_of(cells: Sequence[Cell], kept: CellFile) -> list[Record]:
-    """What is kept of these cells, under the names that this plan has for them: they may have been run under others."""
-    return [{**record, **cell.facts} for cell in cells if (record := kept.find(cell)) is not None]
+    """What is kept of these cells, under the names that this plan has for them: they may have been run under others.
+
+    A cell in which rows came in several arrivals has a record for each of them.
+    """
+    return [
+        {**record, **arrival, **cell.facts}
+        for cell in cells
+        if (record := kept.find(cell)) is not None
+        for arrival in record.get("arrivals", [{}])
+    ]
 
 
 def as_csv(records: Sequence[Record]) -> str:
     """A row for each record; without the columns of accuracy where no record has a truth to go by."""
-    measured = ACCURACY + CONFUSION if any(record.get("all") is not None for record in records) else ()
+    names = (*PARTS, "n_classes_true") if any("arrival" in record for record in records) else ACCURACY + CONFUSION
+    measured = names if any(record.get("all") is not None for record in records) else ()
     tested = (*TEST_ACCURACY, "test_rows") if any(record.get("test_all") is not None for record in records) else ()
-    shares = ("known_share",) if any("known_share" in record for record in records) else ()
-    columns = (*_KEY, *shares, *measured, *tested, *_FACTS, "rpim", "torch", "error")
+    varied = [name for name in ("known_share", "way", "arrival") if any(name in record for record in records)]
+    columns = (*_KEY, *varied, *measured, *tested, *_FACTS, "rpim", "torch", "error")
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -74,7 +84,7 @@ def tables(studies: Sequence[Study], records: Sequence[Record]) -> list[Table]:
 
 
 def _results(records: Sequence[Record]) -> Results:
-    return Results([{**record, "set": column_name(record)} for record in records])
+    return Results([{**record, "set": column_name(record), "method": row_name(record)} for record in records])
 
 
 def of_study(study: Study, records: Sequence[Record]) -> list[Record]:
@@ -149,7 +159,7 @@ def _use_of_rows(record: Record) -> str:
 
 def describe_failure(record: Record) -> str:
     """Which cell it was, and what went wrong, in one line."""
-    return f"{record['method']} on {column_name(record)}, seed {record['seed']}: {record['error']}"
+    return f"{row_name(record)} on {column_name(record)}, seed {record['seed']}: {record['error']}"
 
 
 def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
