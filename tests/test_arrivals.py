@@ -192,7 +192,7 @@ def test_what_a_method_is_shown(way):
 def save(name: str = "ten.npz", n_classes: int = 10, **arrays) -> str:
     """Blobs apart."""
     truth = TRUTH[: 30 * n_classes]
-    X = np.eye(16)[truth] + 0.2 * np.random.RandomState(0).randn(len(truth), 16)
+    X = np.eye(16)[truth] + 0.1 * np.random.RandomState(0).randn(len(truth), 16)
     np.savez(name, features=X, **{"labels": truth, **arrays})
     return name
 
