@@ -70,7 +70,7 @@ def suites() -> dict[str, dict[str, Make]]:
             ),
         },
         "search": {
-            "searched (default)": lambda k: RPIM(k, random_state=0),
+            "searched": lambda k: RPIM(k, class_sizes="equal", random_state=0),
             **{
                 f"lambda {trade_off}, not searched": lambda k, t=trade_off: RPIM(
                     k, trade_off=t, weight_decay=0.01, beta=0.2, random_state=0
