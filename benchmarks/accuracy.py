@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protocol import DATA_SETS, LONG_TAILED, load
+from protocol import DATA_SETS, TAILS, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.methods.base import DiscoveryEstimator
 
@@ -31,6 +31,9 @@ PIM_PAPER = {"settings": "paper", "weight_decay": 0.01, "learning_rate": 5e-3, "
 FIXED = {"trade_off": 0.1, "weight_decay": 0.01}
 # RPIM with the paper's beta, one start and 200 steps, at a given lambda: for comparisons at equal lambda.
 RPIM_PAPER = {**PIM_PAPER, "beta": 0.05}
+
+CHOSEN = ("trade_off", "beta", "weight_decay", "class_sizes", "agreement")
+"""What the fit has found, kept beside the accuracy."""
 
 Make = Callable[[int], DiscoveryEstimator]
 
@@ -67,13 +70,22 @@ def suites() -> dict[str, dict[str, Make]]:
             ),
         },
         "search": {
-            "searched (default)": lambda k: RPIM(k, random_state=0),
+            "searched": lambda k: RPIM(k, class_sizes="equal", random_state=0),
             **{
                 f"lambda {trade_off}, not searched": lambda k, t=trade_off: RPIM(
                     k, trade_off=t, weight_decay=0.01, beta=0.2, random_state=0
                 )
                 for trade_off in (0.1, 0.5, 1.0)
             },
+        },
+        "tails": {
+            **{
+                f"lambda searched, {sizes}": lambda k, c=sizes: RPIM(k, class_sizes=c, random_state=0)
+                for sizes in ("equal", "estimated", "auto")
+            },
+            "lambda 1.0, equal": lambda k: RPIM(
+                k, trade_off=1.0, weight_decay=0.01, beta=0.2, class_sizes="equal", random_state=0
+            ),
         },
         "schedule": {
             "PIM (paper's search, 1000 steps at 1e-3)": lambda k: PIM(
@@ -100,7 +112,7 @@ def run_cell(make: Make, folder: Path, data_set: str, seed: int) -> dict[str, ob
     model.fit(case.X, case.y)
     seconds = time.perf_counter() - start
     accuracy = gcd_accuracy(case.truth[case.hidden], model.labels_[case.hidden], case.known)
-    chosen = {name: getattr(model, f"{name}_") for name in ("trade_off", "beta", "weight_decay", "agreement")}
+    chosen = {name: getattr(model, f"{name}_") for name in CHOSEN}
     return {**accuracy.as_dict(), "seconds": round(seconds, 1), **chosen}
 
 
@@ -133,7 +145,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--suite", choices=everything, default="main")
     parser.add_argument("--settings", nargs="+", help="only these settings of the suite")
-    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + LONG_TAILED for n in DATA_SETS)],
+    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
                         default=list(DATA_SETS))  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/accuracy.jsonl"))

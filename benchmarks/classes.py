@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol import DATA_SETS, LONG_TAILED, Case, largest_known, load
+from protocol import DATA_SETS, TAILS, Case, largest_known, load
 from rpim import RPIM, estimate_n_classes, gcd_accuracy
 from rpim.search.class_count import ESTIMATORS
 
@@ -102,7 +102,7 @@ def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + LONG_TAILED for n in DATA_SETS)],
+    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
                         default=list(DATA_SETS))  # fmt: skip
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

@@ -25,8 +25,10 @@ DATA_SETS = {
 }
 LISTS = {"cub200": "cub", "cifar100": "cifar100"}
 """Those with a published list of known classes, by its name."""
-LONG_TAILED = "-longtail"
-"""A data set's name with this behind it: the largest class keeps all its rows, the smallest a twentieth."""
+TAILS = {"-longtail": 20.0, "-longtail100": 100.0}
+"""A data set's name with one of these behind it: the first class keeps all its rows, the last one part in so many."""
+MIN_ROWS = 2
+"""No class is thinned below this: one row to label and one to find."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,11 @@ def load(folder: Path, name: str, seed: int, known_share: float | None = None) -
 
     With a ``known_share`` so many of the classes are known, drawn by the seed, whatever list there is.
     """
-    stored = name.removesuffix(LONG_TAILED)
+    stored, _, _ = name.partition("-")
     parts = divide(FeatureSet.read(folder / "features" / f"{DATA_SETS[stored]}.npz"))
     if name != stored:
-        parts = divide(parts.train.subset(_long_tail(parts.truth, len(parts.classes), seed)))
+        ratio = TAILS[name.removeprefix(stored)]
+        parts = divide(parts.train.subset(long_tail(parts.truth, len(parts.classes), ratio, seed)))
     listed = LISTS.get(stored)
     split = None
     if listed is not None and known_share is None:
@@ -76,9 +79,10 @@ def digits(seed: int) -> Case:
     return Case(X, np.where((truth < 5) & (random.rand(len(truth)) < 0.5), truth, -1), truth, np.arange(5), 10)
 
 
-def _long_tail(truth: np.ndarray, n_classes: int, seed: int) -> np.ndarray:
-    """Rows such that the classes' sizes fall geometrically, by twenty from the first to the last."""
+def long_tail(truth: np.ndarray, n_classes: int, ratio: float, seed: int) -> np.ndarray:
+    """Rows such that the classes' sizes fall geometrically, by the ratio from the first to the last."""
     random = np.random.RandomState(seed)
-    shares = 20.0 ** -(random.permutation(n_classes) / (n_classes - 1))
+    shares = ratio ** -(random.permutation(n_classes) / (n_classes - 1))
     drawn = [random.permutation(np.flatnonzero(truth == c)) for c in range(n_classes)]
-    return np.sort(np.concatenate([rows[: round(len(rows) * s)] for rows, s in zip(drawn, shares, strict=True)]))
+    kept = [rows[: max(MIN_ROWS, round(len(rows) * s))] for rows, s in zip(drawn, shares, strict=True)]
+    return np.sort(np.concatenate(kept))

@@ -60,12 +60,18 @@ def read_csv(folder: str | Path) -> list[dict[str, str]]:
 # The protocol
 
 
-def test_protocol_is_that_of_the_published_measurements(tmp_path):
-    """The very rows that benchmarks/protocol.py chooses, on a set where classes differ in size and order."""
+@pytest.fixture
+def published():
+    """benchmarks/protocol.py as a module."""
     path = Path(__file__).parents[1] / "benchmarks" / "protocol.py"
     spec = importlib.util.spec_from_file_location("published_protocol", path)
-    published = sys.modules["published_protocol"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(published)
+    module = sys.modules["published_protocol"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_protocol_is_that_of_the_published_measurements(published, tmp_path):
+    """The very rows that benchmarks/protocol.py chooses, on a set where classes differ in size and order."""
     labels = np.random.RandomState(5).randint(0, 9, 200)
     X = np.random.RandomState(6).randn(200, 3)
     (tmp_path / "features").mkdir()
@@ -77,6 +83,15 @@ def test_protocol_is_that_of_the_published_measurements(tmp_path):
         np.testing.assert_array_equal(case.known, expected.known)
         np.testing.assert_array_equal(case.truth, expected.truth)
         assert case.n_classes == expected.n_classes == 9
+
+
+def test_a_long_tail_falls_by_the_ratio_and_leaves_two_rows(published):
+    truth = np.repeat(np.arange(3), 100)
+    by_size = {
+        ratio: sorted(np.bincount(truth[published.long_tail(truth, 3, ratio, seed=0)])) for ratio in (4.0, 100.0)
+    }
+    # 1, ratio^-1/2 and ratio^-1 of a hundred rows; the last of the second would be one row.
+    assert by_size == {4.0: [25, 50, 100], 100.0: [2, 10, 100]}
 
 
 def test_protocol_by_hand():

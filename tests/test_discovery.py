@@ -122,6 +122,17 @@ def test_what_was_searched_is_kept(tmp_path):
     assert facts["resolved"]["learning_rate"] == model._resolved("learning_rate")
 
 
+def test_class_sizes_that_were_searched_are_kept(tmp_path):
+    before = discovery_of(class_sizes="estimated")
+    before.model.set_params(class_sizes="auto")  # as if they had been searched
+    before.model.search_ = {"trade_off": {0.1: 0.75}, "class_sizes": {"equal": 0.5, "estimated": 0.75}}
+    before.save(tmp_path / "run")
+    after = Discovery.load(tmp_path / "run").model
+    assert after.class_sizes_ == "estimated"
+    assert after.search_ == before.model.search_
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["resolved"]["class_sizes"] == "estimated"
+
+
 def test_calibration_outliers_and_stability_are_kept(tmp_path):
     model = discovery_of(abstain=0.1).model
     model.calibration_ = model.head_.calibration = 0.5  # as if there had been enough labels to find it

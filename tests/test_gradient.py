@@ -21,6 +21,9 @@ OBJECTIVES = {
     "TIM": replace(OBJECTIVE, pseudo_labels=False, mixed_labels=False, marginal_rows="unlabelled"),
     "marginal over U, the rest as RPIM": replace(OBJECTIVE, marginal_rows="unlabelled"),
     "without labels": replace(OBJECTIVE, labels=False),
+    "class shares": replace(
+        OBJECTIVE, class_shares=torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64), threshold=0.7
+    ),
     # Run to its limit: with a few rounds the pseudo-labels still depend on how the rows of z^(1/epsilon) are scaled.
     # The higher threshold keeps T a true part of U, for a smaller epsilon makes surer pseudo-labels.
     "epsilon 0.3": replace(OBJECTIVE, sinkhorn_epsilon=0.3, sinkhorn_iterations=500, threshold=0.9),
@@ -37,11 +40,15 @@ def problem(n=40, n_labelled=14, n_features=N_FEATURES, n_known=2, seed=0):
     return x, labels, prototypes
 
 
+def plain_shares(objective, k):
+    return torch.full((k,), 1 / k, dtype=torch.float64) if objective.class_shares is None else objective.class_shares
+
+
 def plain_sinkhorn(z, objective):
     y = z.detach() ** (1.0 / objective.sinkhorn_epsilon)
     n, k = y.shape
     for _ in range(objective.sinkhorn_iterations):
-        y = y / y.sum(dim=0, keepdim=True) * (n / k)
+        y = y / y.sum(dim=0, keepdim=True) * n * plain_shares(objective, k)
         y = y / y.sum(dim=1, keepdim=True)
     return y
 
@@ -58,7 +65,8 @@ def plain_terms(parameters, h, x, labels, objective, temperature=TEMPERATURE):
     zero = z.new_zeros(())
 
     terms = dict.fromkeys(("M", "C", "L_R", "CE", "L_S"), zero)
-    terms["M"] = (marginal * marginal.log()).sum()
+    k = z.shape[1]
+    terms["M"] = (marginal * (marginal / (k * plain_shares(objective, k))).log()).sum()
     if n_labelled < len(x):
         terms["C"] = entropies[n_labelled:].mean()
     in_t = y.amax(dim=1) > objective.threshold

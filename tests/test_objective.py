@@ -4,6 +4,8 @@ from math import log
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rpim import objective
 
@@ -69,6 +71,15 @@ def test_marginal_entropy_by_hand():
     torch.testing.assert_close(term.gradient, expected, rtol=1e-12, atol=0.0)
 
 
+def test_marginal_with_shares_by_hand():
+    shares = torch.tensor([0.75, 0.25], dtype=torch.float64)
+    log_pi = objective.log_marginal(Z.mean(dim=0), shares)
+    # pi / (K q) = (5/8) / (3/2), (3/8) / (1/2)
+    assert log_pi.tolist() == pytest.approx([log(5 / 12), log(3 / 4)], rel=1e-12)
+    # At pi = q each is log(1/K), and M = -log K, the least that it can be.
+    assert objective.log_marginal(shares, shares).tolist() == pytest.approx([-log(2), -log(2)], rel=1e-12)
+
+
 def test_conditional_entropy_by_hand():
     term = objective.conditional_entropy(Z, Z.log(), torch.tensor([1.0, 0.5], dtype=torch.float64))
     # H(3/4, 1/4) = log 4 - 3/4 log 3; H(1/2, 1/2) = log 2, at its maximum, where the gradient is zero
@@ -116,6 +127,37 @@ def test_marginal_entropy_against_autograd(logits):
     z, _ = probabilities(logits)
     term = objective.marginal_entropy(z, z.mean(dim=0), len(z))
     check(term, term.values, logits, plain_marginal_entropy)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), k=st.integers(2, 6))
+def test_marginal_with_shares_is_least_at_the_shares(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    shares, pi = torch.softmax(torch.randn(2, k, generator=generator, dtype=torch.float64), dim=1)
+    excess = float((pi * objective.log_marginal(pi, shares)).sum()) + log(k)
+    # By Pinsker's inequality, as M + log K is the divergence of pi from the shares.
+    assert excess >= 0.5 * float((pi - shares).abs().sum()) ** 2 > 0.0
+
+
+def test_marginal_with_shares_against_autograd(logits):
+    z, _ = probabilities(logits)
+    n, k = z.shape
+    shares = torch.arange(1, k + 1, dtype=torch.float64) / (k * (k + 1) / 2)
+    slope = objective.log_marginal(z.mean(dim=0), shares) / n
+    gradient = objective.infomax_gradient(z, torch.zeros_like(z), slope, z.new_zeros(n, 1))
+
+    def divergence(z, log_z):
+        pi = z.mean(dim=0)
+        there = pi > 0
+        return (pi[there] * (pi[there] / (k * shares[there])).log()).sum()
+
+    torch.testing.assert_close(gradient, by_autograd(logits, divergence)[1], rtol=1e-9, atol=1e-12)
+
+
+def test_equal_shares_change_nothing_in_the_marginal(logits):
+    pi = probabilities(logits)[0].mean(dim=0)
+    equal = torch.full_like(pi, 1 / len(pi))
+    torch.testing.assert_close(objective.log_marginal(pi, equal), objective.log_marginal(pi), rtol=0.0, atol=1e-15)
 
 
 def test_marginal_entropy_of_parts_is_that_of_the_whole(logits):

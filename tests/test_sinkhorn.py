@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from rpim import sinkhorn as module
 
 
-def sinkhorn(q, iterations=3, add_up=lambda total: total, n_rows=None, block=4):
+def sinkhorn(q, iterations=3, add_up=lambda total: total, n_rows=None, block=4, shares=None):
     """Of a whole matrix, handed over in blocks of a few rows."""
 
     def parts():
         for start in range(0, len(q), block):
             yield slice(start, start + block), q[start : start + block]
 
-    return module.sinkhorn(parts, add_up(q.sum(dim=0)), n_rows or len(q), len(q), iterations, add_up)
+    return module.sinkhorn(parts, add_up(q.sum(dim=0)), n_rows or len(q), len(q), iterations, add_up, shares=shares)
 
 
-def pseudo_labels(q, iterations=3):
-    return sinkhorn(q, iterations).pseudo_labels(q, slice(None))
+def pseudo_labels(q, iterations=3, shares=None):
+    return sinkhorn(q, iterations, shares=shares).pseudo_labels(q, slice(None))
 
 
 def scores(n, k, seed=0, sharpness=1.0):
@@ -44,6 +44,18 @@ def test_one_round_by_hand():
     assert scaling.largest.tolist() == pytest.approx([2 / 3, 4 / 7, 4 / 7])
 
 
+def test_one_round_with_shares_by_hand():
+    q = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.6, 0.4]], dtype=torch.float64)
+    # The columns hold 2 and 1 and are to hold 1/3 and 2/3 of three rows: factors 1/2 and 2.
+    #   0.4 0.4         1/2  1/2
+    #   0.3 0.8   ->    3/11 8/11     rows to one
+    #   0.3 0.8         3/11 8/11
+    scaling = sinkhorn(q, iterations=1, shares=torch.tensor([1 / 3, 2 / 3], dtype=torch.float64))
+    assert scaling.columns.tolist() == pytest.approx([0.5, 2.0])
+    expected = torch.tensor([[1 / 2, 1 / 2], [3 / 11, 8 / 11], [3 / 11, 8 / 11]], dtype=torch.float64)
+    torch.testing.assert_close(scaling.pseudo_labels(q, slice(None)), expected)
+
+
 def test_two_by_two_limit():
     # The limit of [[a, b], [c, d]] has rows (p, 1-p) and (1-p, p) with the odds ratio kept: (p/(1-p))^2 = ad/bc.
     # Here ad/bc = 0.9 * 0.5 / (0.1 * 0.5) = 9, so p = 3/4.
@@ -64,6 +76,20 @@ def test_columns_converge_to_equal_mass():
     off = [float((pseudo_labels(q, iterations).sum(dim=0) - 5.0).abs().max()) for iterations in (1, 3, 300)]
     assert off[0] > off[1] > off[2]
     assert off[2] < 1e-9
+
+
+def test_columns_converge_to_their_shares():
+    q = scores(20, 4, sharpness=2.0)
+    shares = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    off = [float((pseudo_labels(q, n, shares).sum(dim=0) - 20 * shares).abs().max()) for n in (1, 3, 300)]
+    assert off[0] > off[1] > off[2]
+    assert off[2] < 1e-9
+
+
+def test_equal_shares_are_no_shares():
+    q = scores(9, 4, sharpness=2.0)
+    equal = torch.full((4,), 0.25, dtype=torch.float64)
+    torch.testing.assert_close(pseudo_labels(q, shares=equal), pseudo_labels(q), rtol=1e-14, atol=0.0)
 
 
 @settings(deadline=None, max_examples=20)

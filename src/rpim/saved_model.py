@@ -19,9 +19,9 @@ METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, n
 """The methods by the name that the command line and the run folder use."""
 
 _TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
-_NUMBERS = (
-    "n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "calibration_", "n_classes_low_",
-    "n_classes_high_",
+_FOUND = (
+    "n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "class_sizes_", "calibration_",
+    "n_classes_low_", "n_classes_high_",
 )  # fmt: skip
 _MEMORY = "memory."
 _TABLES = ("search_", "n_classes_curve_", "calibration_error_")
@@ -42,7 +42,7 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "transform": type(head.transform).__name__,
         "temperature": head.temperature,
         "outlier_threshold": plain(model.outlier_threshold_),
-        "fitted": {name: plain(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
+        "fitted": {name: plain(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
     tensors = {"prototypes": head.prototypes}
@@ -106,7 +106,7 @@ def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
     for name, value in given.items():
         if isinstance(value, str) and value == "auto":
-            searched = f"{name}_" in _NUMBERS and hasattr(model, f"{name}_")
+            searched = f"{name}_" in _FOUND and hasattr(model, f"{name}_")
             found[name] = getattr(model, f"{name}_") if searched else model._resolved(name)
     return {name: plain(value) for name, value in found.items()}
 

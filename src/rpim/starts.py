@@ -7,24 +7,30 @@ often right than any one of them, and nothing but the data is needed to see it:
 2. their new classes are matched with those of the member with the lowest objective (known classes need no matching)
    and their probabilities averaged; then matched with that average, until no class changes its partner;
 3. the centroids of the resulting classes are the start of the real training.
+
+Where class sizes are to be estimated, a member takes them from its merged clusters, and the real training from the
+resulting classes: trained for equal classes, the members would have made them more equal than they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rpim.centroids import class_means, merged_clusters, semi_supervised_kmeans
+from rpim.centroids import class_means, merged_clusters, nearest_centroid, semi_supervised_kmeans
 from rpim.directions import principal_directions
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
 from rpim.transforms import Transform
+
+ClassSizes = Literal["equal", "estimated"]
 
 TRADE_OFF = 0.1
 SPREAD, SETTLE = Schedule(learning_rate=2e-2, max_iter=20), Schedule(learning_rate=1e-2, max_iter=10)
@@ -39,21 +45,38 @@ DIRECTIONS = 128
 
 @dataclass(frozen=True)
 class Start:
-    """Initial prototypes, and how far the starts that were combined into them agree."""
+    """Initial prototypes, the class of each row, and how far the starts that were combined into them agree."""
 
     prototypes: Tensor  # (K, D)
+    labels: Tensor  # (N,)
     agreement: float
     """Mean share of rows on which a member agrees with the combination (1.0 for a single start)."""
+
+    def shares(self, class_sizes: ClassSizes) -> Tensor | None:
+        """The shares that the classes are taken to have in the training; None for equal ones. (K,)"""
+        return estimated_shares(self.labels, self.prototypes) if class_sizes == "estimated" else None
+
+
+def estimated_shares(labels: Tensor, prototypes: Tensor) -> Tensor:
+    """The share of the rows that each class has, as if it had one row more: a class without rows may yet get some. (K,)
+
+    >>> estimated_shares(torch.tensor([0, 0, 0, 1, 1]), torch.zeros(3, 2)).tolist()
+    [0.5, 0.375, 0.125]
+    """
+    counts = torch.bincount(labels, minlength=len(prototypes)).to(prototypes.dtype) + 1.0
+    return counts / counts.sum()
 
 
 def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator) -> Start:
     """The centroids of the best of ``n_init`` restarts by inertia, as the paper starts."""
-    return Start(semi_supervised_kmeans(x, labels, n_classes, n_init=n_init, generator=generator).centroids, 1.0)
+    best = semi_supervised_kmeans(x, labels, n_classes, n_init=n_init, generator=generator)
+    return Start(best.centroids, best.labels, 1.0)
 
 
 def consensus_start(
     x: Tensor, labels: Tensor, n_classes: int, *, n_starts: int, temperature: float, generator: torch.Generator,
-    trade_off: float = TRADE_OFF, keep: bool = True, on_start: Callable[[], None] = lambda: None,
+    trade_off: float = TRADE_OFF, class_sizes: ClassSizes = "equal", keep: bool = True,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Start:  # fmt: skip
     """The centroids of the classes that ``n_starts`` short trainings agree on.
 
@@ -63,11 +86,12 @@ def consensus_start(
         The rows, the labelled ones first, and their codes.
     trade_off : float
         lambda of the short trainings.
+    class_sizes : {"equal", "estimated"}
+        What the short trainings take the classes to be: equal, or as large as the clusters that they start from.
     keep : bool
         See `InMemory`.
     """
     pim = Objective(trade_off=trade_off, pseudo_labels=False, mixed_labels=False)
-    spreading = replace(pim, trade_off=trade_off / 5)
     directions = principal_directions(x, min(DIRECTIONS, x.shape[1]))
     narrow = x @ directions
     engine = InMemory(narrow, labels, n_classes, keep=keep)
@@ -78,8 +102,12 @@ def consensus_start(
 
     members, objectives = [], []
     for prototypes in side_by_side(start, seeds):
+        if class_sizes == "estimated":
+            nearest, _ = nearest_centroid(narrow, prototypes)
+            nearest[: len(labels)] = labels
+            pim = replace(pim, class_shares=estimated_shares(nearest, prototypes))
         head = Head(prototypes, Transform({}), temperature)
-        optimise(engine, head, spreading, SPREAD)
+        optimise(engine, head, replace(pim, trade_off=trade_off / 5), SPREAD)
         objectives.append(optimise(engine, head, pim, SETTLE)[-1]["objective"])
         members.append(head.prototypes)
         on_start()
@@ -87,7 +115,7 @@ def consensus_start(
     n_known = int(labels.max()) + 1 if len(labels) else 0
     assigned, agreement = consensus(engine, members, best, n_known, temperature)
     assigned[: len(labels)] = labels
-    return Start(class_means(x, assigned, members[best] @ directions.T), agreement)
+    return Start(class_means(x, assigned, members[best] @ directions.T), assigned, agreement)
 
 
 def consensus(

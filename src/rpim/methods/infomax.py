@@ -23,7 +23,7 @@ from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.starts import STEPS, TRADE_OFF, Start, consensus_start, single_start
+from rpim.starts import STEPS, TRADE_OFF, ClassSizes, Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
 
 AUTO: Final = "auto"
@@ -32,6 +32,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"search": "held-out", "n_starts": 6, "n_init": 10, "n_components": 256, "schedule": "fast"},
     "paper": {
         "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "schedule": "paper", "beta": 0.05,
+        "class_sizes": "equal",
     },
 }  # fmt: skip
 """What a parameter left at "auto" becomes; one that is not listed is searched."""
@@ -42,8 +43,9 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 """How long and how boldly to train: until the classes of the rows settle, or as published."""
 
-GRID = {
+GRID: dict[str, tuple[Any, ...]] = {
     "trade_off": (0.1, 0.05, 0.2, 0.02, 0.5, 1.0),
+    "class_sizes": ("equal", "estimated"),
     "beta": (0.2, 0.4, 0.05, 0.6),
     "weight_decay": (0.01, 0.005, 0.02),
 }
@@ -58,11 +60,12 @@ _SEARCH_STARTS = 2
 
 @dataclass(frozen=True)
 class Setting:
-    """The three numbers that are searched."""
+    """What is searched: three numbers, and whether classes are taken to be equally large."""
 
     trade_off: float
     beta: float
     weight_decay: float
+    class_sizes: ClassSizes = "equal"
 
     def for_a_division(self) -> Setting:
         """What this setting becomes on a problem of half the classes and half the rows of each.
@@ -70,7 +73,7 @@ class Setting:
         With fewer rows to go by it has to regularise more: twice the weight decay (the paper halves what it found on
         such a problem) and, for the same reason, half of lambda.
         """
-        return Setting(self.trade_off / 2, self.beta, self.weight_decay * 2)
+        return replace(self, trade_off=self.trade_off / 2, weight_decay=self.weight_decay * 2)
 
 
 class InfoMaxEstimator(DiscoveryEstimator):
@@ -85,6 +88,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     trade_off: Any
     beta: Any
     weight_decay: Any
+    class_sizes: Any
     eta: float
     threshold: float
     temperature: float
@@ -105,6 +109,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "settings": [StrOptions(set(SETTINGS))],
         "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "weight_decay": [StrOptions({AUTO}), Interval(Real, 0, None, closed="left")],
+        "class_sizes": [StrOptions({AUTO, *GRID["class_sizes"]})],
         "search": [StrOptions({AUTO, "held-out", "paper"})],
         "n_starts": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
@@ -124,7 +129,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def parameters_of_a_repetition(self) -> dict[str, Any]:
         short = {
             "trade_off": self.trade_off_, "beta": self.beta_, "weight_decay": self.weight_decay_,
-            "n_starts": _SEARCH_STARTS, "n_components": _SEARCH_DIRECTIONS, "schedule": "fast", "calibrate": False,
+            "class_sizes": self.class_sizes_, "n_starts": _SEARCH_STARTS, "n_components": _SEARCH_DIRECTIONS,
+            "schedule": "fast", "calibrate": False,
             "learning_rate": _SEARCH_SCHEDULE.learning_rate, "max_iter": _SEARCH_SCHEDULE.max_iter, "abstain": 0.0,
         }  # fmt: skip
         known = self.get_params(deep=False)
@@ -134,12 +140,12 @@ class InfoMaxEstimator(DiscoveryEstimator):
         n_components: int | None = self._resolved("n_components")
         return n_components
 
-    def _objective(self, setting: Setting) -> Objective:
+    def _objective(self, setting: Setting, class_shares: Tensor | None = None) -> Objective:
         return Objective(
             trade_off=setting.trade_off, eta=self.eta, beta=setting.beta, threshold=self.threshold,
             pseudo_labels=self.pseudo_labels, mixed_labels=self.mixed_labels, supervision=self.supervision,
             sinkhorn_epsilon=self.sinkhorn_epsilon, sinkhorn_iterations=self.sinkhorn_iterations,
-            marginal_rows=self.marginal_rows,
+            marginal_rows=self.marginal_rows, class_shares=class_shares,
         )
 
     def _schedule(self, setting: Setting) -> Schedule:
@@ -162,16 +168,16 @@ class InfoMaxEstimator(DiscoveryEstimator):
         schedule = self._schedule(setting)
         problem.progress.expect(step * schedule.max_iter + member * n_starts)
         problem.progress.stage("finding a start")
-        start = self._start(problem, n_starts, lambda: problem.progress.advance(member))
+        start = self._start(problem, setting.class_sizes, n_starts, lambda: problem.progress.advance(member))
         problem.progress.stage("training")
         engine = InMemory(problem.x, problem.labels, problem.n_classes, keep=not self.low_memory)
         head = self._new_head(start.prototypes)
-        self.history_ = optimise(
-            engine, head, self._objective(setting), schedule, lambda *_: problem.progress.advance(step)
-        )
+        objective = self._objective(setting, start.shares(setting.class_sizes))
+        self.history_ = optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(step))
         self.n_iter_ = len(self.history_)
         self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
+        self.class_sizes_ = setting.class_sizes
         del engine  # its matrices of rows by classes make room for those of the calibration
         self.calibration_error_: dict[str, float] = {}
         head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
@@ -202,11 +208,13 @@ class InfoMaxEstimator(DiscoveryEstimator):
             hidden = rows[len(fold.labels) : n_labelled]
             start = consensus_start(
                 rows, fold.labels, n_classes, n_starts=_SEARCH_STARTS, temperature=self.temperature,
-                generator=torch.Generator().manual_seed(seed), keep=not self.low_memory,
+                generator=torch.Generator().manual_seed(seed), class_sizes=setting.class_sizes,
+                keep=not self.low_memory,
             )  # fmt: skip
             trained = self._new_head(start.prototypes)
             engine = InMemory(rows, fold.labels, n_classes, keep=not self.low_memory)
-            optimise(engine, trained, self._objective(setting), schedule, lambda *_: problem.progress.advance(step))
+            objective = self._objective(setting, start.shares(setting.class_sizes))
+            optimise(engine, trained, objective, schedule, lambda *_: problem.progress.advance(step))
             logits = trained.logits(hidden).double().cpu().numpy()
             is_new = (fold.truth >= fold.n_known).cpu().numpy()
             return HiddenRows(logits, fold.targets(logits.argmax(axis=1)), is_new)
@@ -249,7 +257,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _setting(self) -> Setting:
         """What the fit has used."""
-        return Setting(self.trade_off_, self.beta_, self.weight_decay_)
+        return Setting(self.trade_off_, self.beta_, self.weight_decay_, self.class_sizes_)
 
     def _remember(self, problem: Problem, classes: Tensor) -> None:
         scores = self.head_.outlier_scores(problem.x)
@@ -257,11 +265,13 @@ class InfoMaxEstimator(DiscoveryEstimator):
             problem.x, classes, len(problem.labels), problem.n_classes, scores, problem.generator
         )
 
-    def _start(self, problem: Problem, n_starts: int, on_start: Callable[[], None]) -> Start:
+    def _start(
+        self, problem: Problem, class_sizes: ClassSizes, n_starts: int, on_start: Callable[[], None]
+    ) -> Start:
         if n_starts > 1 and problem.n_new > 0:
             return consensus_start(
                 problem.x, problem.labels, problem.n_classes, n_starts=n_starts, temperature=self.temperature,
-                generator=problem.generator, keep=not self.low_memory, on_start=on_start,
+                generator=problem.generator, class_sizes=class_sizes, keep=not self.low_memory, on_start=on_start,
             )  # fmt: skip
         start = single_start(
             problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"), generator=problem.generator
@@ -270,13 +280,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return start
 
     def _search(self, problem: Problem) -> Setting:
-        """Choose what was left at "auto" among trade_off, beta and weight_decay, by the labelled rows alone."""
+        """Choose what was left at "auto" among the parameters of `GRID`, by the labelled rows alone."""
         given = {name: self._resolved(name) for name in GRID}
+        if given["trade_off"] != AUTO and given["class_sizes"] == AUTO:
+            given["class_sizes"] = "equal"  # lambda and the sizes answer the same question: both are searched, or none
         if not self.mixed_labels:
             given["beta"] = 0.0
         setting = Setting(**{name: GRID[name][0] if value == AUTO else value for name, value in given.items()})
         wanted = [name for name, value in given.items() if value == AUTO]
-        self.search_: dict[str, dict[float, float]] = {}
+        self.search_: dict[str, dict[Any, float]] = {}
         if not wanted:
             return setting
         if self._resolved("search") == "paper":
@@ -293,20 +305,21 @@ class InfoMaxEstimator(DiscoveryEstimator):
         trials = sum(len(GRID[name]) for name in wanted)
         problem.progress.expect(work * trials * N_DIVISIONS)  # at most: whoever trails is not tried again
 
-        def start(numbered: tuple[Division, int]) -> Tensor:
-            division, seed = numbered
+        def start(division: Division, seed: int, class_sizes: ClassSizes) -> Start:
             return consensus_start(
                 division.x, division.labels, division.n_classes, n_starts=_SEARCH_STARTS,
                 temperature=self.temperature, generator=torch.Generator().manual_seed(seed), trade_off=TRADE_OFF / 2,
-            ).prototypes  # fmt: skip
+                class_sizes=class_sizes,
+            )  # fmt: skip
 
-        def judge(division: Division, prototypes: Tensor, candidate: Setting) -> float:
+        def judge(division: Division, start_for: Callable[[ClassSizes], Start], candidate: Setting) -> float:
             candidate = candidate.for_a_division()
             schedule = replace(_SEARCH_SCHEDULE, weight_decay=candidate.weight_decay)
-            return self._score(division, prototypes, candidate, schedule)
+            return self._score(division, start_for(candidate.class_sizes), candidate, schedule)
 
-        starts = side_by_side(start, zip(divisions, seeds, strict=True))
-        # Cached: where the search stands is scored again with every parameter.
+        # Cached: every trial of a division starts alike, and where the search stands is scored with every parameter.
+        starts = [cache(partial(start, *pair)) for pair in zip(divisions, seeds, strict=True)]
+        side_by_side(lambda start_for: start_for(setting.class_sizes), starts)
         judges = [cache(partial(judge, *pair)) for pair in zip(divisions, starts, strict=True)]
         for name in wanted:
             candidates = [replace(setting, **{name: value}) for value in GRID[name]]
@@ -328,7 +341,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         if "weight_decay" in wanted and can_divide(problem.labels):
             division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
             start = single_start(division.x, division.labels, division.n_classes, n_init=self._resolved("n_init"),
-                                 generator=problem.generator).prototypes
+                                 generator=problem.generator)
             candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
             work = _step_cost(division.x, division.n_classes, self.h) * self._schedule(setting).max_iter
             problem.progress.expect(work * len(candidates))
@@ -341,10 +354,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
             setting = replace(setting, weight_decay=best.weight_decay / 2)
         return setting
 
-    def _score(self, division: Division, prototypes: Tensor, setting: Setting, schedule: Schedule) -> float:
+    def _score(self, division: Division, start: Start, setting: Setting, schedule: Schedule) -> float:
         """Train on a divided problem and score the classes of its hidden rows."""
-        head = self._new_head(prototypes)
-        optimise(division.engine(), head, self._objective(setting), schedule)
+        head = self._new_head(start.prototypes)
+        optimise(division.engine(), head, self._objective(setting, start.shares(setting.class_sizes)), schedule)
         return division.score(head.predict(division.x))
 
 
@@ -356,6 +369,7 @@ class PlainInfoMaxEstimator(InfoMaxEstimator):
     pseudo_labels = False
     mixed_labels = False
     supervision = "mixed"
+    class_sizes = "equal"
     beta = 0.0
     eta = 0.0
     threshold = 0.5

@@ -29,6 +29,7 @@ class PIM(PlainInfoMaxEstimator):
         settings: Literal["default", "paper"] = "default",
         trade_off: float | Literal["auto"] = AUTO,
         weight_decay: float | Literal["auto"] = AUTO,
+        class_sizes: Literal["auto", "equal", "estimated"] = AUTO,
         temperature: float = 25.0,
         search: Literal["auto", "held-out", "paper"] = AUTO,
         n_starts: int | Literal["auto"] = AUTO,
@@ -49,6 +50,7 @@ class PIM(PlainInfoMaxEstimator):
         self.settings = settings
         self.trade_off = trade_off
         self.weight_decay = weight_decay
+        self.class_sizes = class_sizes
         self.temperature = temperature
         self.search = search
         self.n_starts = n_starts

@@ -43,6 +43,9 @@ class RPIM(InfoMaxEstimator):
         lambda, the weight of the conditional entropy. "auto" searches it.
     weight_decay : float or "auto"
         "auto" searches it.
+    class_sizes : {"auto", "equal", "estimated"}
+        What classes are taken to be: equally large, or as large as the start finds them. "auto" searches it along with
+        lambda; where lambda is given, classes are taken to be equal.
     beta : float or "auto"
         The share of the pseudo-label in a mixed label. "auto" searches it.
     eta : float
@@ -89,7 +92,7 @@ class RPIM(InfoMaxEstimator):
         The class of every row of ``fit``; labelled rows keep their label.
     classes_, known_classes_, new_classes_ : ndarray
         All classes, those that had labels, and the discovered ones.
-    trade_off_, beta_, weight_decay_ : float
+    trade_off_, beta_, weight_decay_, class_sizes_ : float, float, float, str
         The values that were used.
     search_ : dict
         The score of each value that was tried.
@@ -146,6 +149,7 @@ class RPIM(InfoMaxEstimator):
         supervision: Literal["mixed", "added"] = "mixed",
         trade_off: float | Literal["auto"] = AUTO,
         weight_decay: float | Literal["auto"] = AUTO,
+        class_sizes: Literal["auto", "equal", "estimated"] = AUTO,
         beta: float | Literal["auto"] = AUTO,
         eta: float = 0.03,
         threshold: float = 0.5,
@@ -176,6 +180,7 @@ class RPIM(InfoMaxEstimator):
         self.supervision = supervision
         self.trade_off = trade_off
         self.weight_decay = weight_decay
+        self.class_sizes = class_sizes
         self.beta = beta
         self.eta = eta
         self.threshold = threshold
