@@ -1,6 +1,7 @@
 """The number of classes: counted by neighbours, by Max-ACC, and as the estimators, the function and the command do."""
 
 import dataclasses
+import io
 import json
 
 import numpy as np
@@ -205,6 +206,23 @@ def test_fit_takes_the_same_number_and_keeps_what_it_rests_on(problem):
     assert (model.n_classes_, model.n_classes_low_, model.n_classes_high_) == (found.n_classes, found.low, found.high)
     assert model.n_classes_curve_ == found.curve
     assert found.low <= 12 <= found.high
+
+
+def test_the_summary_says_that_the_number_is_an_estimate(problem):
+    from rich.console import Console
+
+    from rpim import Discovery, FeatureSet
+    from rpim.summary import print_summary
+
+    X, y = problem
+    said = {}
+    for n_classes in (None, 12):
+        model = RPIM(n_classes, trade_off=0.1, beta=0.2, weight_decay=0.01, max_iter=5, random_state=0, calibrate=False)
+        console = Console(record=True, width=200, file=io.StringIO())
+        print_summary(console, Discovery.from_fit(model.fit(X, y), FeatureSet.from_arrays(X, labels=y)))
+        said[n_classes] = console.export_text()
+    assert "That there are 12 classes is an estimate (95 % interval " in said[None]
+    assert "estimate" not in said[12]
 
 
 def test_rows_in_any_order_and_names_for_classes(problem):

@@ -99,7 +99,7 @@ def _global_options(
 Data = Annotated[Path, typer.Argument(metavar="DATA", help=".npz, .npy, .parquet, .csv, or PIM's folder.")]
 LabelsFile = Annotated[
     Path | None,
-    typer.Option("--labels", metavar="FILE", help="The labels, where DATA has none: .npy, .csv, .txt, .json."),
+    typer.Option("--labels", metavar="FILE", help="Labels from a file of their own: .npy, .csv, .txt, .json."),
 ]
 LabelColumn = Annotated[str | None, typer.Option(metavar="C", help="The column or key with the labels.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")]

@@ -126,6 +126,10 @@ def _in_words(
         f"Of the {unlabelled:,} without one, {to_known:,} went to known classes "
         f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
+    if discovery.model.n_classes is None and hasattr(discovery.model, "n_classes_low_"):
+        low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
+        n_classes = plural(len(discovery.classes), "class")
+        lines.append(f"That there are {n_classes} is an estimate (95 % interval {low:,} to {high:,}).")
     if left_out:
         lines.append(f"{left_out:,} were left out, because they fit no class.")
     errors = getattr(discovery.model, "calibration_error_", {})
