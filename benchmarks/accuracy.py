@@ -11,8 +11,6 @@ The truth of unlabelled rows is used for one thing: the accuracy that is written
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.methods.base import DiscoveryEstimator
@@ -154,25 +153,15 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     settings = arguments.settings or list(everything[arguments.suite])
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     for seed in arguments.seeds:
         for data_set in arguments.sets:
             for setting in settings:
                 key = {"suite": arguments.suite, "setting": setting, "data_set": data_set, "seed": seed}
-                if any(key.items() <= cell.items() for cell in _read(arguments.output)):
-                    continue
-                cell = {**key, **run_cell(everything[arguments.suite][setting], arguments.data, data_set, seed)}
-                with arguments.output.open("a") as file:
-                    file.write(json.dumps(cell) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                print(cell, flush=True)
-    cells = [c for c in _read(arguments.output) if c["suite"] == arguments.suite and c["seed"] in arguments.seeds]
+                if not is_done(arguments.output, key):
+                    made = run_cell(everything[arguments.suite][setting], arguments.data, data_set, seed)
+                    add_cell(arguments.output, {**key, **made})
+    cells = [c for c in read_cells(arguments.output) if c["suite"] == arguments.suite and c["seed"] in arguments.seeds]
     print(table(cells, settings, arguments.sets))
-
-
-def _read(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

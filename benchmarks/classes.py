@@ -12,14 +12,13 @@ labelled. RPIM is fitted at the true number of classes and at each estimate, wit
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, Case, largest_known, load
 from rpim import RPIM, estimate_n_classes, gcd_accuracy
 from rpim.search.class_count import ESTIMATORS
@@ -111,34 +110,25 @@ def main() -> None:
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=list(ESTIMATORS))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/classes.jsonl"))
     arguments = parser.parse_args()
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     for seed in arguments.seeds:
         for data_set in arguments.sets:
             for share in arguments.shares:
                 problem = {"data_set": data_set, "share": share, "seed": seed, "known": arguments.known}
-                done = {c["estimator"] for c in _read(arguments.output) if problem.items() <= c.items()}
-                missing = [estimator for estimator in arguments.estimators if estimator not in done]
+                keys = {name: {**problem, "estimator": name} for name in arguments.estimators}
+                missing = [name for name, key in keys.items() if not is_done(arguments.output, key)]
                 if not missing:
                     continue
                 case = load(arguments.data, data_set, seed, share)
                 case = largest_known(case, seed) if arguments.known == "largest" else case
                 accuracy = None if arguments.count_only else {case.n_classes: fit(case, case.n_classes)}
                 for estimator in missing:
-                    cell = {**problem, "estimator": estimator, **run_cell(case, estimator, accuracy)}
-                    with arguments.output.open("a") as file:
-                        file.write(json.dumps(cell) + "\n")
-                        file.flush()
-                        os.fsync(file.fileno())
-                    print(cell, flush=True)
+                    made = run_cell(case, estimator, accuracy)
+                    add_cell(arguments.output, {**keys[estimator], **made})
     cells = [
-        c for c in _read(arguments.output)
+        c for c in read_cells(arguments.output)
         if c["seed"] in arguments.seeds and c["data_set"] in arguments.sets and c["known"] == arguments.known
     ]  # fmt: skip
     print(table(cells, arguments.sets, arguments.shares))
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

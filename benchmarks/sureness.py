@@ -13,7 +13,6 @@ there are not run again. The truth of unlabelled rows is used for one thing: wha
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
+from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, Case, load
 from rpim import RPIM
 from rpim.metrics import contingency, expected_calibration_error
@@ -261,20 +261,13 @@ def main() -> None:
     for seed in arguments.seeds:
         for data_set in arguments.sets:
             key = {"suite": arguments.suite, "data_set": data_set, "seed": seed}
-            if any(key.items() <= cell.items() for cell in _read(arguments.output)):
+            if is_done(arguments.output, key):
                 continue
             cell = {**key, **run_cell(arguments.data, data_set, seed)}
             rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in cell.items()}
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            with arguments.output.open("a") as file:
-                file.write(json.dumps(rounded) + "\n")
-            print(rounded, flush=True)
-    cells = [c for c in _read(arguments.output) if c["suite"] == arguments.suite and c["seed"] in arguments.seeds]
+            add_cell(arguments.output, rounded)
+    cells = [c for c in read_cells(arguments.output) if c["suite"] == arguments.suite and c["seed"] in arguments.seeds]
     print(tables([c for c in cells if c["data_set"] in arguments.sets], arguments.sets))
-
-
-def _read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

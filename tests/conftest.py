@@ -1,6 +1,11 @@
-"""What several test files share: separated blobs, the transformations h as plain formulas, and rpim benchmark."""
+"""What several test files share: separated blobs, the transformations h as plain formulas, and the command."""
 
 import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny matrices: a second thread costs more than it brings
 
@@ -59,16 +64,63 @@ def make_transform():
 
 
 @pytest.fixture
-def benchmark(capsys, monkeypatch, tmp_path):
-    """Run ``rpim benchmark`` with these arguments in an empty folder: exit code, standard output, standard error."""
+def command(capsys, monkeypatch, tmp_path):
+    """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
     from rpim.cli import app
 
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
         with pytest.raises(SystemExit) as end:
-            app(["benchmark", *map(str, arguments)])
+            app([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def benchmark(command):
+    """Run ``rpim benchmark`` with these arguments."""
+    return partial(command, "benchmark")
+
+
+@pytest.fixture
+def refused(benchmark):
+    """A benchmark with these arguments ends with one sentence, which has the message in it, and leaves nothing."""
+
+    def check(message, *arguments):
+        code, out, err = benchmark(*arguments, "-o", "out")
+        assert (code, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1
+        assert not Path("out").exists()
+
+    return check
+
+
+@pytest.fixture
+def interrupt(tmp_path):
+    """Run a script with these arguments, and once it has said a line, press Ctrl-C: exit code, standard error."""
+    import rpim
+
+    environment = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+    def run(script, *arguments, says, then=lambda: None):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # A shell without job control starts background work with SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{says}\n"
+            then()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        return process.returncode, err
 
     return run

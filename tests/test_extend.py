@@ -1,7 +1,10 @@
 """Extending a model: what it remembers, how many classes an arrival brings, what they are called, and the command."""
 
+import copy
 import dataclasses
 import os
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,10 +183,7 @@ def first(world):
     return RPIM(6, **QUICK).fit(X[early], y[early])
 
 
-def copied(model):
-    import copy
-
-    return copy.deepcopy(model)
+copied = copy.deepcopy
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM])
@@ -271,6 +271,9 @@ def test_bad_rows_and_old_models_are_refused_in_one_sentence(world, first):
 # -- the run --------------------------------------------------------------------------------------------------------
 
 
+features_of = FeatureSet.from_arrays
+
+
 def features(world, rows, labels=None, **more):
     X, truth, _, _ = world
     return FeatureSet.from_arrays(X[rows], labels=labels, truth=truth[rows], **more)
@@ -309,10 +312,26 @@ def test_rows_of_the_same_id_take_their_place(world, discovery):
     assert after.given[-4:].tolist() == truth[rows].tolist()
 
 
+def test_text_labels_given_to_some_rows_alone(world):
+    X, truth, y, early = world
+    names = np.array(["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis"])
+    given = np.where(y[early] >= 0, names[truth[early]], "")
+    first = Discovery.from_fit(RPIM(6, **QUICK).fit(X[early], given), features_of(X[early], labels=given))
+    after = first.extended(features_of(X[~early], texts=[f"row {i}" for i in range(int((~early).sum()))]))
+    assert after.given.dtype.kind == "U"
+    assert after.given[: len(first)].tolist() == given.tolist()
+    assert not after.assignments.labelled[len(first) :].any()
+    assert after.assignments.texts[: len(first)] == [""] * len(first)
+    assert after.assignments.texts[-1] == f"row {int((~early).sum()) - 1}"
+
+
 def test_nothing_new_is_said(world, discovery):
     _, _, y, early = world
     with pytest.raises(InputError, match="The new rows are those of the run, with the same labels"):
         discovery.extended(features(world, early, y[early]))
+    after = discovery.extended(features(world, ~early))  # without ids of their own, so numbered on
+    with pytest.raises(InputError, match="The new rows are those of the run, with the same labels"):
+        after.extended(features(world, ~early))
     with pytest.raises(InputError, match="ids of the new rows are all in the run"):
         discovery.extended(features(world, np.arange(3), ids=discovery.ids[[4, 2, 9]]))
 
@@ -325,38 +344,27 @@ def test_only_infomax_runs_can_be_extended(world):
 
 
 @pytest.fixture
-def command(capsys, monkeypatch, tmp_path, world, discovery):
-    from rpim.cli import app
-
-    monkeypatch.chdir(tmp_path)
+def extend(command, world, discovery):
+    """Run ``rpim extend`` with these arguments in a folder with a run and new rows."""
     _, _, _, early = world
     discovery.save("run")
     features(world, ~early).write("new.npz")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            app([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
+    return partial(command, "extend")
 
 
-def test_the_command_says_what_it_added(command):
-    code, out, err = command("extend", "run", "new.npz", "-o", "two")
+def test_the_command_says_what_it_added(extend):
+    code, out, err = extend("run", "new.npz", "-o", "two")
     assert (code, err) == (0, "")
     assert "300 new rows: 120 of classes that were there, 180 of 3 added classes." in out
     assert len(Discovery.load("two")) == 540
-    assert command("extend", "run", "new.npz", "-o", "run", "--overwrite", "-q") == (0, "", "")
+    assert extend("run", "new.npz", "-o", "run", "--overwrite", "-q") == (0, "", "")
     assert Discovery.load("run").classes.tolist() == list(range(9))
 
 
-def test_labels_from_a_file(command, world):
-    from pathlib import Path
-
+def test_labels_from_a_file(extend, world):
     _, truth, _, early = world
     Path("labels.csv").write_text("id,label\n" + "".join(f"{i},99\n" for i in np.flatnonzero(truth[~early] == 7)[:6]))
-    code, _, _ = command("extend", "run", "new.npz", "-o", "two", "--labels", "labels.csv")
+    code, _, _ = extend("run", "new.npz", "-o", "two", "--labels", "labels.csv")
     assert code == 0
     assert 99 in Discovery.load("two").model.known_classes_.tolist()
 
@@ -370,10 +378,10 @@ def test_labels_from_a_file(command, world):
         (("run", "narrow.npz", "-o", "two"), "The rows have 3 features but the classes were found in rows of 20"),
     ],
 )
-def test_bad_input_leaves_nothing(command, arguments, message):
+def test_bad_input_leaves_nothing(extend, arguments, message):
     np.savez("narrow.npz", features=np.eye(3, dtype=np.float32))
     before = sorted(os.listdir())
-    code, out, err = command("extend", *arguments)
+    code, out, err = extend(*arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1

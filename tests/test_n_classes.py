@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -246,20 +247,11 @@ def test_a_count_is_brought_into_bounds():
 
 
 @pytest.fixture
-def estimate(capsys, monkeypatch, tmp_path, problem):
-    from rpim.cli import app
-
-    monkeypatch.chdir(tmp_path)
+def estimate(command, problem):
+    """Run ``rpim estimate`` on the problem with these arguments."""
     X, y = problem
     np.savez("data.npz", features=X.astype(np.float32), labels=y)
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            app(["estimate", "data.npz", *arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
+    return partial(command, "estimate", "data.npz")
 
 
 def test_the_command_in_words_as_json_and_as_a_picture(estimate, tmp_path):

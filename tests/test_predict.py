@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from safetensors.numpy import load_file, save_file
 
 import rpim
 from rpim import RPIM, Discovery, FeatureSet, InputError, Predictor
-from rpim.cli import app
 from rpim.formats import column_stream
 
 D, K = 128, 6
@@ -59,17 +58,9 @@ def run(discovery, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def predict(capsys, monkeypatch, tmp_path, run):
+def predict(command, run):
     """Run ``rpim predict RUN`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            app(["predict", str(run), *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return command
+    return partial(command, "predict", run)
 
 
 @pytest.fixture
@@ -254,7 +245,7 @@ def test_a_space_of_another_width_is_a_damaged_run(run, tmp_path):
         Predictor.load(tmp_path)
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing(run, tmp_path):
+def test_ctrl_c_in_the_middle_leaves_nothing(run, tmp_path, interrupt):
     np.save(tmp_path / "n.npy", rows(40, 3))
     script = """
 import sys, time
@@ -271,20 +262,12 @@ def slowly(model, block):
 prediction.assign = slowly
 main()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "predict", run, "n.npy", "-o", "out.parquet"],
-        env=ENVIRONMENT, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "half\n"
+
+    def begun():
         assert len(os.listdir(tmp_path)) == 2  # the beginning, under another name
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert (process.returncode, err) == (2, "rpim: interrupted; nothing was written.\n")
+
+    end = interrupt(script, "predict", run, "n.npy", "-o", "out.parquet", says="half", then=begun)
+    assert end == (2, "rpim: interrupted; nothing was written.\n")
     assert os.listdir(tmp_path) == ["n.npy"]
 
 

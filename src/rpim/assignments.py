@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -75,26 +76,30 @@ class Assignments:
         """These rows, then the later ones, which take the place of rows of the same id; the first classes are known."""
         kept = ~np.isin(self.ids, later.ids)
 
-        def both(name: str, fill: Any = None) -> Any:
+        def joined(first: Any, second: Any) -> NDArray[Any]:
+            return np.concatenate([first[kept], second])
+
+        def filled(name: str, missing: Any, wrap: Callable[[Any], Any]) -> Any:
+            """Of a field that one of the two may not have."""
             first, second = getattr(self, name), getattr(later, name)
             if first is None and second is None:
                 return None
-            first, second = (
-                [fill] * len(rows) if values is None else values
-                for rows, values in ((self, first), (later, second))
-            )
-            if fill == "":
-                return [text for text, keep in zip(first, kept, strict=True) if keep] + list(second)
-            return np.concatenate([np.asarray(first)[kept], np.asarray(second)])
+            sides = ((first, self), (second, later))
+            return wrap(joined(*(np.asarray([missing] * len(rows) if own is None else own) for own, rows in sides)))
 
-        labels = both("labels")
-        nothing = name_rows(np.array([UNLABELLED]), classes)[0]
-        return dataclasses.replace(
-            self,
-            **{name: both(name) for name in ("ids", "sureness", "second", "second_sureness", "outlier")},
-            labels=labels, known=np.isin(labels, classes[:n_known]), given=both("given", nothing),
-            texts=both("texts", ""), paths=both("paths", ""),
-        )  # fmt: skip
+        labels = joined(self.labels, later.labels)
+        return Assignments(
+            ids=joined(self.ids, later.ids),
+            labels=labels,
+            known=np.isin(labels, classes[:n_known]),
+            sureness=joined(self.sureness, later.sureness),
+            second=joined(self.second, later.second),
+            second_sureness=joined(self.second_sureness, later.second_sureness),
+            outlier=joined(self.outlier, later.outlier),
+            given=filled("given", name_rows(np.array([UNLABELLED]), classes)[0], np.asarray),
+            texts=filled("texts", "", np.ndarray.tolist),
+            paths=filled("paths", "", np.ndarray.tolist),
+        )
 
     def columns(self) -> dict[str, Any]:
         """Column name -> values, in the order of the files; masked where no label was given, or no class."""

@@ -8,58 +8,23 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from rpim._version import __version__
 from rpim.benchmark.command import benchmark
 from rpim.choices import choose
-from rpim.errors import BAD_INPUT, FAILURE, InputError
-from rpim.messages import first_line
+from rpim.errors import BAD_INPUT
+from rpim.one_line_errors import OneLineErrors
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rpim.discovery import Discovery
     from rpim.features import FeatureSet
-    from rpim.methods.base import DiscoveryEstimator
-
-
-class OneLineErrors(TyperGroup):
-    """Every error is one line on standard error: exit code 2 for bad input, 1 for a failure; --debug shows it all."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
-        try:
-            return super().invoke(ctx)
-        except (Exception, KeyboardInterrupt) as error:
-            # What typer itself raises, such as a wrong option, knows its exit code; a closed pipe is no error.
-            if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
-                raise
-            if ctx.params.get("debug"):
-                traceback.print_exc()
-            message, code = _in_one_line(error)
-            typer.echo(f"rpim: {message}", err=True)
-            raise typer.Exit(code) from error
-
-
-def _in_one_line(error: BaseException) -> tuple[str, int]:
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted; nothing was written.", BAD_INPUT
-    if isinstance(error, InputError):
-        return " ".join(str(error).split()), BAD_INPUT
-    from rpim.files import disk_is_full
-
-    if disk_is_full(error):
-        return "no space left on the disk, so nothing was written: free some of it.", BAD_INPUT
-    reason = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {reason} (run rpim --debug … to see where)", FAILURE
 
 
 app = typer.Typer(
@@ -128,6 +93,7 @@ def demo(
     import torch
 
     from rpim import demo as digits_demo
+    from rpim.fitting import fit
     from rpim.methods import RPIM
     from rpim.summary import print_next_steps, print_plainly
 
@@ -136,7 +102,7 @@ def demo(
     console = _console()
     console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
     model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
-    discovery = _fit(model, features, digits_demo.SOURCE, resamples=5)
+    discovery = fit(model, features, digits_demo.SOURCE, resamples=5)
     discovery.save(output, overwrite=overwrite)
     with _written(output):
         _report(console, discovery, features)
@@ -189,14 +155,16 @@ def discover(
     from rpim.features import FeatureSet
 
     features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
-    _check_problem(features, data, n_classes)
+    from rpim.fitting import check_problem, fit, make_model
+
+    check_problem(features, data, n_classes)
     given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}
-    model = _model(
+    model = make_model(
         method, choose("--settings", settings, ("default", "paper")), device,
         {name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
-    discovery = _fit(model, features, data, resamples)
+    discovery = fit(model, features, data, resamples)
     discovery.save(output, overwrite=overwrite)
     if not quiet:
         from rpim.summary import print_next_steps
@@ -236,10 +204,13 @@ def estimate(
     from rpim.features import FeatureSet
 
     features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
-    n_known = _check_problem(features, data)
+    from rpim.fitting import check_problem
+
+    n_known = check_problem(features, data)
     import numpy as np
 
     from rpim.counting import estimate_n_classes
+
 
     found = estimate_n_classes(
         features.rows(normalise=not no_normalise), np.asarray(features.labels), method=method, at_least=at_least,
@@ -381,69 +352,6 @@ def _load(run: Path) -> Discovery:
     from rpim.discovery import Discovery
 
     return Discovery.load(run)
-
-
-def _check_problem(features: FeatureSet, data: Path, n_classes: int | None = None) -> int:
-    """How many classes are known; raises what can be said before any work, in the words of the command line."""
-    from rpim.labels import encode_labels
-
-    if features.labels is None or features.n_labelled == 0:
-        raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
-    known = encode_labels(features.labels)[1]
-    if len(known) == 1:
-        raise InputError(
-            f"The labelled rows of {data} hold only one class, {known[0].item()!r}: label some of at least two classes."
-        )
-    if features.n_labelled == len(features):
-        raise InputError(f"Every row of {data} is labelled, so there is nothing to discover: leave some without label.")
-    if n_classes is not None and n_classes < len(known):
-        raise InputError(
-            f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
-            f"give at least {len(known)}, or leave it out to have it estimated."
-        )
-    return len(known)
-
-
-def _model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
-    import torch
-
-    from rpim.saved_model import METHODS
-
-    name = choose("--method", method, METHODS)
-    model = METHODS[name]()
-    if "settings" in model.get_params():
-        model.set_params(settings=settings)
-    elif settings != "default":
-        raise InputError(f"--settings is not for --method {name}: leave it out.")
-    unknown = sorted(set(given) - set(model.get_params()))
-    if unknown:
-        raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
-    try:
-        if device is not None:
-            torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {device!r} is not there ({first_line(error)}).") from error
-    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
-    return estimator
-
-
-def _fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str, resamples: int) -> Discovery:
-    import numpy as np
-    from sklearn.utils._param_validation import InvalidParameterError
-
-    from rpim.discovery import Discovery
-
-    start = time.monotonic()
-    try:
-        views = features.further_rows(model.normalise) if model.uses_views else []
-        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels), views)
-    except InvalidParameterError as error:
-        raise InputError(str(error)) from error
-    where = source.resolve() if isinstance(source, Path) else source
-    return Discovery.from_fit(
-        model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
-        resamples=resamples, verbose=model.verbose,
-    )  # fmt: skip
 
 
 def _console() -> Console:

@@ -28,7 +28,7 @@ def in_words(count: ClassCount, n_known: int, method: str) -> str:
         f"{n_known:,} known, {new:,} new."
     ]
     if count.curve:
-        lines += ["", f"{along:>{len(along)}}  {up}"]
+        lines += ["", f"{along}  {up}"]
         for point, value in count.curve.items():
             shown = f"{value:.1f}" if method == "neighbours" else f"{value:.1%}"
             mark = "  <- taken" if point == count.chosen else ""

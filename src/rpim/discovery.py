@@ -217,17 +217,19 @@ class Discovery:
             raise InputError(f"A run of {name} cannot be extended, only one of rpim, pim, tim or rim: fit it again.")
         Predictor(self.model, self.space).check(new, any_encoder=any_encoder)
         _check_for_news(new, self.provenance)
-        new = dataclasses.replace(new, ids=_numbered_on(new.ids, self.ids))
-        if new.n_labelled == 0 and np.isin(new.ids, self.ids).all():
+        numbered = dataclasses.replace(new, ids=_numbered_on(new.ids, self.ids))
+        if new.n_labelled == 0 and np.isin(numbered.ids, self.ids).all():
             raise InputError("The ids of the new rows are all in the run, and none has a label: there is nothing new.")
         start = time.monotonic()
         model = copy.deepcopy(self.model)
         model.verbose = verbose
         model.extend(new.rows(normalise=model.normalise), new.labels)
-        renamed = np.array([model.renamed_.get(name, name) for name in self.labels.tolist()])
-        second = np.array([model.renamed_.get(name, name) for name in self.assignments.second.tolist()])
-        before = dataclasses.replace(self.assignments, labels=renamed, second=second)
-        later = assign(model, new, model.labels_, verbose=verbose)
+        labels, second = (
+            np.array([model.renamed_.get(name, name) for name in names.tolist()])
+            for names in (self.labels, self.assignments.second)
+        )
+        before = dataclasses.replace(self.assignments, labels=labels, second=second)
+        later = assign(model, numbered, model.labels_, verbose=verbose)
         assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
         model.labels_ = assignments.labels
         provenance = _provenance(model, new, source, time.monotonic() - start, command)

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,6 @@ from sklearn.datasets import make_blobs
 
 import rpim
 from rpim import Discovery, FeatureSet
-from rpim.cli import app
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)
@@ -29,20 +27,6 @@ HALF = np.arange(300) % 2 == 0
 WORDS = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])[TRUTH]
 LABELS = np.where((TRUTH < 4) & HALF, WORDS, "")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            app([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -378,7 +362,7 @@ def test_usage_errors_exit_with_2(command, arguments):
     assert "Traceback" not in err
 
 
-def test_ctrl_c_while_fitting_leaves_nothing(tmp_path):
+def test_ctrl_c_while_fitting_leaves_nothing(tmp_path, interrupt):
     save(str(tmp_path / "d.npz"))
     script = """
 from rpim.cli import main
@@ -391,20 +375,8 @@ def endless(self, problem):
 infomax.InfoMaxEstimator._discover = endless
 main()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "discover", "d.npz", "-o", "run", *FAST],
-        env=ENVIRONMENT, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell without job control starts background work with SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "fitting\n"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert (process.returncode, err) == (2, "rpim: interrupted; nothing was written.\n")
+    end = interrupt(script, "discover", "d.npz", "-o", "run", *FAST, says="fitting")
+    assert end == (2, "rpim: interrupted; nothing was written.\n")
     assert os.listdir(tmp_path) == ["d.npz"]
 
 

@@ -1,0 +1,85 @@
+"""From a feature set to a discovery as the commands do it: what can be said before, the model, the fit.
+
+What is wrong with the data is said before torch is imported, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rpim.choices import choose
+from rpim.errors import InputError
+from rpim.features import FeatureSet
+from rpim.labels import encode_labels
+from rpim.messages import first_line
+
+if TYPE_CHECKING:
+    from rpim.discovery import Discovery
+    from rpim.methods.base import DiscoveryEstimator
+
+
+def check_problem(features: FeatureSet, data: Path, n_classes: int | None = None) -> int:
+    """How many classes are known; raises what can be said before any work, in the words of the command line."""
+    if features.labels is None or features.n_labelled == 0:
+        raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
+    known = encode_labels(features.labels)[1]
+    if len(known) == 1:
+        raise InputError(
+            f"The labelled rows of {data} hold only one class, {known[0].item()!r}: label some of at least two classes."
+        )
+    if features.n_labelled == len(features):
+        raise InputError(f"Every row of {data} is labelled, so there is nothing to discover: leave some without label.")
+    if n_classes is not None and n_classes < len(known):
+        raise InputError(
+            f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
+            f"give at least {len(known)}, or leave it out to have it estimated."
+        )
+    return len(known)
+
+
+def make_model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
+    """The method by its name, with what was said of it, on a device that is there."""
+    import torch
+
+    from rpim.saved_model import METHODS
+
+    name = choose("--method", method, METHODS)
+    model = METHODS[name]()
+    if "settings" in model.get_params():
+        model.set_params(settings=settings)
+    elif settings != "default":
+        raise InputError(f"--settings is not for --method {name}: leave it out.")
+    unknown = sorted(set(given) - set(model.get_params()))
+    if unknown:
+        raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
+    try:
+        if device is not None:
+            torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {device!r} is not there ({first_line(error)}).") from error
+    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
+    return estimator
+
+
+def fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str, resamples: int) -> Discovery:
+    """Fit the model, and see which classes come back; what scikit-learn says of a parameter is bad input."""
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    from rpim.discovery import Discovery
+
+    start = time.monotonic()
+    try:
+        views = features.further_rows(model.normalise) if model.uses_views else []
+        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels), views)
+    except InvalidParameterError as error:
+        raise InputError(str(error)) from error
+    where = source.resolve() if isinstance(source, Path) else source
+    return Discovery.from_fit(
+        model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
+        resamples=resamples, verbose=model.verbose,
+    )  # fmt: skip
