@@ -211,7 +211,6 @@ def estimate(
 
     from rpim.counting import estimate_n_classes
 
-
     found = estimate_n_classes(
         features.rows(normalise=not no_normalise), np.asarray(features.labels), method=method, at_least=at_least,
         at_most=at_most, normalise=not no_normalise, random_state=seed, verbose=True,
