@@ -1,0 +1,97 @@
+"""Items: what is to be embedded, before it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.checks import id_array, label_array
+from rpim.errors import InputError
+
+Kind = Literal["images", "texts"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Items:
+    """N images or texts, and what is known of each.
+
+    Build one with `of`, which checks that there is one of everything per item.
+
+    Parameters
+    ----------
+    kind : "images" or "texts"
+    content : sequence of N
+        For images the path of each file, the bytes of one, or an array of uint8 of shape (H, W, 3); for texts a str.
+        Where it is cheap to index but not to hold, any sequence that fetches when asked will do.
+    ids : array of N strings or ints
+        Unique. For files, the path within `source`, with forward slashes.
+    source : Path
+        The folder or file that they came from.
+    labels : array of N values, or None
+        -1, NaN or the empty string where an item has none.
+    split : array of N strings, or None
+        "train" or "test", where the data are divided.
+    skipped : list of (id, reason)
+        Items that are not among the N because they could not be used, known so far.
+    """
+
+    kind: Kind
+    content: Sequence[Any]
+    ids: NDArray[Any]
+    source: Path
+    labels: NDArray[Any] | None = None
+    split: NDArray[np.str_] | None = None
+    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        content: Sequence[Any],
+        source: Path,
+        ids: Any = None,
+        *,
+        labels: Any = None,
+        split: Any = None,
+        skipped: Sequence[tuple[str, str]] = (),
+    ) -> Items:
+        """Check that there is one of everything per item, and that ids are unique.
+
+        Examples
+        --------
+        >>> Items.of("texts", ["Where is my card?", "Hello"], Path("chat.csv"), labels=["card", None]).labels.tolist()
+        ['card', '']
+        """
+        n = len(content)
+        if n == 0:
+            raise InputError(f"{source} holds no {kind}: give some.")
+        try:
+            return cls(
+                kind, content, id_array(ids, n, 0), source, None if labels is None else label_array(labels, "labels", n),
+                None if split is None else label_array(split, "split", n).astype(str), list(skipped),
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def __repr__(self) -> str:
+        return f"Items({len(self):,} {self.kind} from {self.source})"
+
+    @property
+    def paths(self) -> list[str] | None:
+        """The full path of every file, where the items are files."""
+        if self.kind == "images" and isinstance(self.content[0], Path):
+            return [str(path.resolve()) for path in self.content]
+        return None
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts, where the items are texts."""
+        return list(self.content) if self.kind == "texts" else None
