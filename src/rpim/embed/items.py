@@ -72,9 +72,14 @@ class Items:
             raise InputError(f"{source} holds no {kind}: give some.")
         try:
             return cls(
-                kind, content, id_array(ids, n, 0), source, None if labels is None else label_array(labels, "labels", n),
-                None if split is None else label_array(split, "split", n).astype(str), list(skipped),
-            )  # fmt: skip
+                kind=kind,
+                content=content,
+                ids=id_array(ids, n),
+                source=source,
+                labels=None if labels is None else label_array(labels, "labels", n),
+                split=None if split is None else label_array(split, "split", n).astype(str),
+                skipped=list(skipped),
+            )
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
