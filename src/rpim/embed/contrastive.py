@@ -1,0 +1,63 @@
+"""The two contrastive losses of GCD (Vaze et al., CVPR 2022): every view tells its own kind among all other views."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+SELF_SUPERVISED_TEMPERATURE = 1.0
+SUPERVISED_TEMPERATURE = 0.07
+
+
+def self_supervised_terms(
+    first: Tensor, second: Tensor, items: Tensor, temperature: float = SELF_SUPERVISED_TEMPERATURE
+) -> Tensor:
+    """The term of every view with its item as its class: a view's like is the other view of the item.
+
+    This is SimCLR's loss (Chen et al., ICML 2020). Where an item is twice in the batch, its views are all alike, rather
+    than told apart.
+
+    Parameters
+    ----------
+    first, second : (n, P)
+        Two views of each of n items, projected; of any length.
+    items : (n,)
+        Which item each row is of.
+    temperature : float
+
+    Returns
+    -------
+    (2n,), the first views before the second ones.
+    """
+    return supervised_terms(first, second, items, temperature)
+
+
+def supervised_terms(
+    first: Tensor, second: Tensor, classes: Tensor, temperature: float = SUPERVISED_TEMPERATURE
+) -> Tensor:
+    """The term of every view with labels: its likes are all views of its class.
+
+    With z the 2n projections on the unit sphere, P(i) the other views of i's class, and t the temperature::
+
+        term_i = - mean over p in P(i) of  log( exp(z_i . z_p / t) / sum over j != i of exp(z_i . z_j / t) )
+
+    which is the outer of the two forms of Khosla et al. (NeurIPS 2020).
+
+    Parameters
+    ----------
+    first, second : (n, P)
+        Two views of each of n items, projected; of any length.
+    classes : (n,)
+    temperature : float
+
+    Returns
+    -------
+    (2n,), the first views before the second ones.
+    """
+    z = F.normalize(torch.cat([first, second]).float(), dim=1)  # (2n, P)
+    of = torch.cat([classes, classes])  # (2n,)
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    log_share = F.log_softmax((z @ z.T / temperature).masked_fill(itself, -torch.inf), dim=1)  # (2n, 2n)
+    alike = (of[:, None] == of[None, :]) & ~itself
+    return -log_share.masked_fill(~alike, 0.0).sum(1) / alike.sum(1)  # the other view is alike: never 0
