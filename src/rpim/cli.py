@@ -17,6 +17,7 @@ import typer
 from rpim._version import __version__
 from rpim.benchmark.command import benchmark
 from rpim.choices import choose
+from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
 from rpim.one_line_errors import OneLineErrors
 
@@ -345,6 +346,7 @@ def export(
 
 
 app.command()(benchmark)
+app.command()(finetune)
 
 
 def _load(run: Path) -> Discovery:
