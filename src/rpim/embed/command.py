@@ -53,7 +53,7 @@ def embed(
     label_column: Annotated[str | None, typer.Option(metavar="C", help="The column with the labels.")] = None,
     no_labels: Annotated[bool, typer.Option("--no-labels", help="Take no labels from SOURCE.")] = False,
     text_column: TextColumn = None,
-    views: Annotated[int, typer.Option(min=1, help="2 or more: augmented views of each image as well.")] = 1,
+    views: Annotated[int, typer.Option(min=0, help="Augmented views of each image besides; 2 for uno, orca …")] = 0,
     image_size: Annotated[int | None, typer.Option(min=8, help="Of an .onnx file that does not say.")] = None,
     mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,

@@ -53,7 +53,7 @@ def embed(
     *,
     weights: Path | None = None,
     device: str | None = None,
-    views: int = 1,
+    views: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
     seed: int = 0,
@@ -72,7 +72,7 @@ def embed(
         A name is opened with `weights` and `device` by `open_encoder`; None is the usual one for such items.
     output : path of the .parquet or .npz file
     views : int
-        2 or more to embed augmented views of each image as well: ``view_2``, ``view_3`` and so on.
+        How many augmented views of each image to embed as well: ``view_2``, ``view_3`` and so on.
     batch_size : int, optional
         Items that the encoder takes at once; rows do not depend on it but for rounding.
     workers : int, optional
@@ -97,15 +97,15 @@ def embed(
         raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
     if output.exists() and not (overwrite or reuse):
         raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if views < 1 or (views > 1 and items.kind != "images"):
-        raise InputError(f"{views} views were asked for, but there are views of images alone, from 1 on.")
+    if views and items.kind != "images":
+        raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
     if not isinstance(encoder, Encoder):
         encoder = open_encoder(items.kind, encoder, weights, device)
     if encoder.kind != items.kind:
         raise InputError(f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}.")
     if batch_size is not None:
         encoder.batch_size = batch_size
-    plan = {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views > 1 else None}
+    plan = {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
     if output.exists() and reuse:
         before = FeatureSet.read(output).metadata
         if all(before.get(fact) == plan[fact] for fact in ("encoder", "items", "views", "seed")):
@@ -114,12 +114,12 @@ def embed(
             raise InputError(f"{output} holds other items, or those of another encoder: remove it.")
     parts = Parts(output, plan, overwrite)
     done = parts.done()
-    work = _Work(parts, encoder, views)
+    work = _Work(parts, encoder, 1 + views)
     with Progress(verbose, "embedding") as progress:
         progress.expect(len(items))
         progress.advance(len(done))
         todo = [position for position in range(len(items)) if position not in done]
-        work.run(prepared_batches(items, todo, encoder, views=views, workers=workers, seed=seed), progress)
+        work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
     skipped = _assemble(parts, items, plan, views, output, overwrite)
     parts.remove()
     return EmbeddingReport(work.n_embedded, len(done), skipped, work.seconds, work.encoder_seconds)
@@ -209,7 +209,7 @@ def _assemble(
     # On disk, since they need not fit into memory.
     matrices = [
         np.lib.format.open_memmap(parts.folder / f"view-{view}.npy", "w+", np.float32, (len(order), n_features))
-        for view in range(1, 1 + views)
+        for view in range(1, 2 + views)
     ]
     for positions, rows, _ in parts:
         if len(positions):
