@@ -29,7 +29,7 @@ COMMON, COMMON_SHORT, SHORT = 0.85, 0.75, 3
 do, since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
 PAIR_SHARE = 0.5
 """A word is shown with its neighbour where the two stand together in so large a share of its use in the class."""
-MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 50_000, 20, 400
+MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 30_000, 20, 400
 """What is read, so that memory stays in bounds: rows in all, shared out evenly but never fewer a class than the second,
 and characters of each text."""
 
@@ -72,7 +72,8 @@ def keywords(
         order = np.lexsort((-scores[own], in_rows.data[own] < 2, scores[own] == 0.0))[: np.count_nonzero(scores[own])]
         own_words = dict(zip(words[frequencies.indices[own]][order], frequencies.data[own][order], strict=True))
         own = slice(*of_pairs.indptr[k : k + 2])
-        own_pairs = dict(zip(pairs[of_pairs.indices[own]], of_pairs.data[own], strict=True))
+        met_again = of_pairs.data[own] > 1
+        own_pairs = dict(zip(pairs[of_pairs.indices[own][met_again]], of_pairs.data[own][met_again], strict=True))
         chosen.append(_choose(own_words, own_pairs, n_words))
     return chosen
 
@@ -181,7 +182,7 @@ def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> l
             continue
         term = pair_of.get(word, word).split(" ")
         neighbours = [part for part in term if part != word]
-        together = pairs.get(" ".join(term), 0.0) >= max(PAIR_SHARE * frequency, 2.0)
+        together = pairs.get(" ".join(term), 0.0) >= PAIR_SHARE * frequency
         is_news = not any(alike(neighbour, part) for neighbour in neighbours for part in [word, *said])
         chosen.append(term if neighbours and together and is_news else [word])
     return [joined(term) for term in chosen]

@@ -7,7 +7,7 @@ import re
 _PAIRED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana and Han: no spaces between words
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u1000-\u109f"  # vowel signs: not in \w
 _LETTER = rf"[^\W_{_PAIRED}]"
-_WORD = re.compile(rf"[{_PAIRED}]+|{_LETTER}(?:'?(?:{_LETTER}|[{_MARKS}]))*")
+_WORD = re.compile(rf"[{_PAIRED}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|'{_LETTER}+)*")
 _IS_PAIRED = re.compile(f"[{_PAIRED}]")
 
 
@@ -19,13 +19,14 @@ def words_of(text: str) -> list[str]:
     >>> words_of("I haven't got my 2 Cards: top-up?"), words_of("信用卡")
     (['i', "haven't", 'got', 'my', 'cards', 'top', 'up'], ['信用', '用卡'])
     """
-    words = []
-    for word in _WORD.findall(text.lower().replace("’", "'")):
-        if is_paired(word):
-            words += [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
-        elif not word.isnumeric():
-            words.append(word)
-    return words
+    words = [word for word in _WORD.findall(text.lower().replace("’", "'")) if not word.isnumeric()]
+    if _IS_PAIRED.search(text) is None:
+        return words
+    return [pair for word in words for pair in (_pairs(word) if is_paired(word) else [word])]
+
+
+def _pairs(word: str) -> list[str]:
+    return [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
 
 
 def is_paired(word: str) -> bool:
