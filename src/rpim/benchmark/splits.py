@@ -16,6 +16,7 @@ from rpim.messages import first_line, some
 
 KNOWN = ("known", "known_classes", "Old")
 UNKNOWN = ("unknown", "unknown_classes", "New")
+IMAGENET = "imagenet1k_classes"
 MAX_CLASSES = 10**5
 
 
@@ -25,6 +26,8 @@ class Split:
 
     known: tuple[int | str, ...]
     unknown: tuple[int | str, ...] | None = None
+    imagenet_classes: tuple[int, ...] | None = None
+    """The classes of ImageNet that make up the set, where the list is for some of them."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def read_splits(path: Path) -> Splits:
     """Read a .json file, or one of GCD's .pkl files.
 
     ``{"known": [0, 1]}`` is for any set and ``{"birds": {"known": [0, 1]}, ...}`` for sets by name. "unknown" may stand
-    beside "known". GCD's files say known_classes and unknown_classes, or Old and New.
+    beside "known", and "imagenet1k_classes" where the set is a part of ImageNet. GCD's files say known_classes and
+    unknown_classes, or Old and New.
     """
     must_exist(path)
     suffix = path.suffix.lower()
@@ -78,7 +82,7 @@ def _split(path: Path, held: Any) -> Split | None:
     if not known:
         return None
     try:
-        split = Split(_flat(known), _flat(unknown) if unknown else None)
+        split = Split(_flat(known), _flat(unknown) if unknown else None, _numbers(held.get(IMAGENET)))
     except (TypeError, RecursionError) as error:
         what = first_line(error)
         raise InputError(f"{path} holds more than lists of classes ({what}): give names or numbers.") from error
@@ -96,6 +100,13 @@ def _flat(nested: Any) -> tuple[int | str, ...]:
             raise TypeError(f"more than {MAX_CLASSES:,} classes")
         found[value] = None
     return tuple(found)
+
+
+def _numbers(nested: Any) -> tuple[int, ...] | None:
+    numbers = () if nested is None else _flat(nested)
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"text among {IMAGENET}")
+    return tuple(int(number) for number in numbers) or None
 
 
 def _leaves(nested: Any) -> Iterator[int | str]:

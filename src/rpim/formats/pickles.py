@@ -51,7 +51,7 @@ def load_plain(path: Path, what: str, hint: str) -> Any:
 class PickledBytes:
     """Stands for ``numpy.ndarray``, as far as an array of uint8 needs it."""
 
-    values: NDArray[np.uint8]
+    values: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, by_columns, data = state
