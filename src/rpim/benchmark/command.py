@@ -45,7 +45,8 @@ def benchmark(
     splits: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
+            metavar="FILE",
+            help="The known classes, as .json or GCD's .pkl; nid's lists; or the folder of them; else drawn.",
         ),
     ] = None,
     known_share: Annotated[

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rpim.embed.items import Items
 from rpim.errors import InputError
+from rpim.files import reading
 from rpim.messages import some
 
 TRAIN, TEST = "train", "test"
@@ -27,7 +29,8 @@ class Layout:
             raise InputError(f"{folder} is not there or not a folder: give the folder of {self.title}.")
         if not self._missing(folder):
             return folder
-        within = [inner for inner in sorted(folder.iterdir()) if inner.is_dir() and not self._missing(inner)]
+        with reading(folder, "check that you may"):
+            within = [inner for inner in sorted(folder.iterdir()) if inner.is_dir() and not self._missing(inner)]
         if len(within) > 1:
             raise InputError(f"{folder} holds {self.title} more than once ({some(within)}): give one of them.")
         if not within:
@@ -38,7 +41,8 @@ class Layout:
         return within[0]
 
     def _missing(self, folder: Path) -> list[str]:
-        return [name for name in self.needed if not (folder / name).exists()]
+        # Path.exists would raise in a folder that may not be looked into, such as lost+found.
+        return [name for name in self.needed if not os.path.exists(folder / name)]
 
 
 File = tuple[str, int, str]
