@@ -596,6 +596,7 @@ def test_features_of_another_encoder_or_other_images_are_not_taken(benchmark, em
     for changed, arguments in (
         ("weights", (*data, "--encoder", "colours", "--weights", "b.pth")),
         ("weights", (*data, "--encoder", "colours")),
+        ("encoder and weights", (*data, "--encoder", "greys")),
         ("encoder", (*data, "--encoder", "dino-vitb16", "--weights", "a.pth")),
         ("folder", ("--data", "cifar10=copy", *data[2:], "--encoder", "colours", "--weights", "a.pth")),
     ):
@@ -603,7 +604,7 @@ def test_features_of_another_encoder_or_other_images_are_not_taken(benchmark, em
         assert (code, err.count("\n")) == (2, 1)
         assert f"cifar10.parquet was made with other {changed} (cifar10.json says of what)" in err
     Path("out/features/cifar10.json").unlink()
-    assert "was made with other folder and encoder and weights" in benchmark(*data, "--encoder", "colours")[2]
+    assert "cifar10.parquet is there, but not cifar10.json" in benchmark(*data, "--encoder", "colours")[2]
     assert Path("out/features/cifar10.parquet").read_bytes() == before
     assert len(embedded) == 1
 

@@ -121,11 +121,15 @@ def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
     """Whether the features are there already; raises where they were made of something else."""
     if not one.features.exists():
         return False
-    note, before = _note(one), {}
-    if note.exists():
-        with reading(note):
-            before = json.loads(note.read_text(encoding="utf-8"))
-    changed = [fact for fact, value in made_of.items() if not isinstance(before, dict) or before.get(fact, "") != value]
+    note = _note(one)
+    if not note.exists():
+        raise InputError(
+            f"{one.features} is there, but not {note.name}, which says of what it was made: remove it, or give another "
+            "folder for the results."
+        )
+    with reading(note):
+        before = dict(json.loads(note.read_text(encoding="utf-8")))
+    changed = [fact for fact, value in made_of.items() if before.get(fact) != value]
     if changed:
         raise InputError(
             f"{one.features} was made with other {' and '.join(changed)} ({note.name} says of what): give the same "
