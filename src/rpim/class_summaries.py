@@ -7,6 +7,7 @@ import io
 import json
 import math
 from dataclasses import asdict, dataclass, fields
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.nn.functional import normalize
 from rpim.assignments import Assignments, check_export, class_codes
 from rpim.files import StrPath, replacing
 from rpim.methods.base import DiscoveryEstimator
+from rpim.naming import keywords, suggest_names
 from rpim.saved_model import plain
 
 SUFFIXES = (".csv", ".json")
@@ -32,6 +34,8 @@ class ClassSummary:
     ----------
     name : str, int or float
         The class, in the user's own type.
+    suggested_name : str
+        A name for a new class, by its keywords; "" for known ones, and where there are no texts or no rows.
     known : bool
         Whether it had labels.
     rows : int
@@ -50,9 +54,12 @@ class ClassSummary:
         The ids of its surest rows; of equally sure ones (to a percent) those that fit best come first.
     doubtful : list
         The ids of its least sure rows, the least sure first.
+    keywords : list of str
+        What its texts are about, the most telling first; empty where there are none.
     """
 
     name: Any
+    suggested_name: str
     known: bool
     rows: int
     labelled: int
@@ -62,6 +69,7 @@ class ClassSummary:
     nearest_known: Any
     typical: list[Any]
     doubtful: list[Any]
+    keywords: list[str]
 
 
 def summarise_classes(
@@ -71,6 +79,9 @@ def summarise_classes(
     names = model.classes_.tolist()
     n_known, nearest = len(model.known_classes_), nearest_known(model.head_.prototypes, len(model.known_classes_))
     codes = class_codes(assignments.labels, model.classes_)
+    texts = assignments.texts
+    words: list[list[str]] = [[] for _ in names] if texts is None else keywords(texts, codes, len(names))
+    suggested = [""] * n_known + suggest_names(words[n_known:], taken=names[:n_known])
     by_class = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[by_class], np.arange(len(names) + 1))
     summaries = []
@@ -81,6 +92,7 @@ def summarise_classes(
         worst_first = np.argsort(sureness, kind="stable")
         summaries.append(ClassSummary(
             name=name,
+            suggested_name=suggested[k],
             known=k < n_known,
             rows=len(rows),
             labelled=int(assignments.labelled[rows].sum()),
@@ -90,6 +102,7 @@ def summarise_classes(
             nearest_known=names[nearest[k]],
             typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
             doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
+            keywords=words[k],
         ))  # fmt: skip
     return summaries
 
@@ -104,7 +117,7 @@ def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
 
 
 def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bool = False) -> None:
-    """Write a .csv (ids in one cell, with a space between) or .json file, whole or not at all."""
+    """Write a .csv or .json file, whole or not at all; a cell of a .csv has ids with spaces, keywords with commas."""
     target = check_export(path, overwrite, SUFFIXES)
     records = [_record(row) for row in summaries]
     if target.suffix.lower() == ".json":
@@ -113,7 +126,7 @@ def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bo
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(field.name for field in fields(ClassSummary))
-        writer.writerows(map(_cell, record.values()) for record in records)
+        writer.writerows(starmap(_cell, record.items()) for record in records)
         text = out.getvalue()
     with replacing(target) as file:
         file.write(text.encode())
@@ -124,9 +137,9 @@ def _record(row: ClassSummary) -> dict[str, Any]:
     return {name: value if isinstance(value, list) else plain(value) for name, value in asdict(row).items()}
 
 
-def _cell(value: Any) -> Any:
+def _cell(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return " ".join(map(str, value))
+        return (", " if name == "keywords" else " ").join(map(str, value))
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value

@@ -17,6 +17,7 @@ import typer
 from rpim._version import __version__
 from rpim.benchmark.command import benchmark
 from rpim.choices import choose
+from rpim.embed.command import EncoderName, TextColumn, Weights, embed
 from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
 from rpim.one_line_errors import OneLineErrors
@@ -63,6 +64,13 @@ def _global_options(
 
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help=".npz, .npy, .parquet, .csv, or PIM's folder.")]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Features: .npz, .npy, .parquet, .csv, PIM's folder. Or what rpim embed takes: images, texts.",
+    ),
+]
 LabelsFile = Annotated[
     Path | None,
     typer.Option("--labels", metavar="FILE", help="Labels from a file of their own: .npy, .csv, .txt, .json."),
@@ -72,7 +80,9 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim
 FeatureColumn = Annotated[
     str | None, typer.Option(metavar="C", help="The .parquet column or .npz key with the embeddings.")
 ]
-New = Annotated[Path, typer.Argument(metavar="NEW", help="New rows, in any format that discover reads.")]
+New = Annotated[
+    Path, typer.Argument(metavar="NEW", help="New rows, in any format that discover reads, images and texts too.")
+]
 AnyEncoder = Annotated[
     bool, typer.Option("--any-encoder", help="Go on where the rows look like those of another encoder.")
 ]
@@ -115,11 +125,14 @@ def demo(
 
 @app.command()
 def discover(
-    data: Data,
+    data: Source,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
     labels: LabelsFile = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
+    text_column: TextColumn = None,
+    encoder: EncoderName = None,
+    weights: Weights = None,
     n_classes: Annotated[
         int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
     ] = None,
@@ -153,20 +166,29 @@ def discover(
     from rpim.run_folder import check_target
 
     check_target(output, overwrite)
+    from rpim.embed.command import embed_for_run, read_data
     from rpim.features import FeatureSet
-
-    features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
     from rpim.fitting import check_problem, fit, make_model
 
-    check_problem(features, data, n_classes)
+    rows = read_data(
+        data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
+        encoder=encoder, weights=weights,
+    )  # fmt: skip
+    check_problem(rows, data, n_classes)
     given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}
     model = make_model(
         method, choose("--settings", settings, ("default", "paper")), device,
         {name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
+    embedded = None
+    if not isinstance(rows, FeatureSet):
+        embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
+        rows = FeatureSet.read(embedded)
+        check_problem(rows, data, n_classes)  # some may have been skipped
+    features = rows
     discovery = fit(model, features, data, resamples)
-    discovery.save(output, overwrite=overwrite)
+    discovery.save(output, overwrite=overwrite, features=embedded)
     if not quiet:
         from rpim.summary import print_next_steps
 
@@ -236,6 +258,8 @@ def predict(
         bool, typer.Option("--refined", help="Add the refined embedding of each row (.parquet).")
     ] = False,
     any_encoder: AnyEncoder = False,
+    text_column: TextColumn = None,
+    weights: Weights = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Give new rows the classes of a run, in files of any size."""
@@ -243,13 +267,16 @@ def predict(
 
     if output is not None:
         check_export(output, overwrite)
+    from rpim.embed.command import features_of_new
     from rpim.prediction import Predictor
 
-    Predictor.load(run).assign_file(
-        new, output, feature_column=feature_column, probabilities=probabilities, refined=refined,
-        any_encoder=any_encoder, overwrite=overwrite,
-        verbose=output is not None or not sys.stdout.isatty(),  # a bar among printed lines could not be read
-    )  # fmt: skip
+    verbose = output is not None or not sys.stdout.isatty()  # a bar among printed lines could not be read
+    predictor = Predictor.load(run)
+    with features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows:
+        predictor.assign_file(
+            rows, output, feature_column=feature_column, probabilities=probabilities, refined=refined,
+            any_encoder=any_encoder, overwrite=overwrite, verbose=verbose,
+        )  # fmt: skip
 
 
 @app.command()
@@ -261,6 +288,8 @@ def extend(
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
     any_encoder: AnyEncoder = False,
+    text_column: TextColumn = None,
+    weights: Weights = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -268,14 +297,22 @@ def extend(
     from rpim.run_folder import check_target
 
     check_target(output, overwrite)
+    from rpim.embed.command import features_of_new
     from rpim.features import FeatureSet
 
-    features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
-    before = _load(run)
-    after = before.extended(
-        features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
-    )
-    after.save(output, overwrite=overwrite)
+    with features_of_new(
+        new, run, output, labels=labels, label_column=label_column, text_column=text_column, weights=weights,
+        quiet=quiet,
+    ) as rows:  # fmt: skip
+        if rows == new:
+            features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
+        else:
+            features = FeatureSet.read(rows)
+        before = _load(run)
+        after = before.extended(
+            features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
+        )
+        after.save(output, overwrite=overwrite)
     if not quiet:
         from rpim.summary import print_extension, print_next_steps
 
@@ -345,8 +382,9 @@ def export(
     _load(run).export(output, overwrite=overwrite)
 
 
-app.command()(benchmark)
+app.command()(embed)
 app.command()(finetune)
+app.command()(benchmark)
 
 
 def _load(run: Path) -> Discovery:

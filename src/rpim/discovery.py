@@ -4,6 +4,7 @@
     model.safetensors    the prototypes, the transformation, the principal directions, the space of the embeddings
     assignments.parquet  for each row its class, the given label, how sure, and the runner-up
     history.json         the terms of the objective at every step
+    features.parquet     the features of the rows, where they were embedded for the run
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from rpim.methods.infomax import InfoMaxEstimator
 from rpim.prediction import Predictor
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
+    FEATURES_FILE,
     FORMAT,
     HISTORY_FILE,
     MODEL_FILE,
     RUN_FILE,
+    copy_of,
     new_folder,
     read_run_file,
     reading,
@@ -239,7 +242,7 @@ class Discovery:
         """Write the assignments to a .csv or .parquet file, whole or not at all."""
         self.assignments.write(path, overwrite=overwrite)
 
-    def save(self, folder: StrPath, *, overwrite: bool = False) -> None:
+    def save(self, folder: StrPath, *, overwrite: bool = False, features: Path | None = None) -> None:
         """Write the run folder, whole or not at all.
 
         Parameters
@@ -247,6 +250,8 @@ class Discovery:
         folder : path
         overwrite : bool
             Replace a run folder of that name, once the new one is complete.
+        features : path of a .parquet file, optional
+            The features of the rows, to be moved into the folder.
 
         Raises
         ------
@@ -268,6 +273,10 @@ class Discovery:
             stable = None if self.stability is None else [plain(value) for value in self.stability]
             about = {"rows": len(self), **facts, "stability": stable, "provenance": self.provenance}
             write_json(place / RUN_FILE, {"format": FORMAT, **about})
+            if features is not None:
+                copy_of(features, place / FEATURES_FILE)
+        if features is not None:
+            features.unlink()
 
     @classmethod
     def load(cls, folder: StrPath) -> Discovery:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rpim.choices import choose
+from rpim.embed.items import Items
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.labels import encode_labels
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rpim.methods.base import DiscoveryEstimator
 
 
-def check_problem(features: FeatureSet, data: Path, n_classes: int | None = None) -> int:
+def check_problem(features: FeatureSet | Items, data: Path, n_classes: int | None = None) -> int:
     """How many classes are known; raises what can be said before any work, in the words of the command line."""
     if features.labels is None or features.n_labelled == 0:
         raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")

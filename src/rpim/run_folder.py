@@ -21,6 +21,7 @@ RUN_FILE = "run.json"
 MODEL_FILE = "model.safetensors"
 ASSIGNMENTS_FILE = "assignments.parquet"
 HISTORY_FILE = "history.json"
+FEATURES_FILE = "features.parquet"
 
 
 def check_target(folder: StrPath, overwrite: bool = False) -> Path:
@@ -100,6 +101,14 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def copy_of(file: Path, place: Path) -> None:
+    """The same file at another place, without a second copy on the disk where it can be had."""
+    try:
+        os.link(file, place)
+    except OSError:  # another disk, or one that knows no links
+        shutil.copyfile(file, place)
 
 
 def write_json(path: Path, facts: Any, indent: int | None = 2) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 20
 _EXAMPLE_WIDTH = 24
 _NAME_WIDTH = 16
+_N_KEYWORDS = 2
 UNSTABLE = 0.6
 """A class that comes back less than this is not to be relied on: the rule of thumb for Jaccard indices."""
 
@@ -97,6 +98,16 @@ def short(value: Any, width: int = _EXAMPLE_WIDTH) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def end_of(path: str, width: int = _EXAMPLE_WIDTH) -> str:
+    """A file with the folder that it is in; where that is too long, the end, which tells files apart.
+
+    >>> end_of("/home/ann/birds/wren/1.jpg"), end_of("/birds/Winter_Wren/Winter_Wren_0118.jpg")
+    ('wren/1.jpg', '…en/Winter_Wren_0118.jpg')
+    """
+    end = "/".join(Path(path).parts[-2:])
+    return end if len(end) <= width else "…" + end[1 - width :]
+
+
 def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> Table:
     """A table whose first and last columns are words, as are those named, and the others numbers.
 
@@ -144,30 +155,48 @@ def _in_words(
 
 
 def print_classes(console: Console, discovery: Discovery) -> None:
-    """Every class, the known ones first, with the ids of its typical and its doubtful rows."""
+    """Every class, the known ones first, with the ids of its typical and its doubtful rows.
+
+    Where there are texts, what a class is about takes the place of the class that is nearest.
+    """
+    has_texts = discovery.assignments.texts is not None
     cells = [
         (short(row.name, _NAME_WIDTH), f"{row.rows:,}", f"{row.labelled:,}", _percent(row.mean_sureness),
-         _percent(row.stability), short(row.nearest_known, _NAME_WIDTH), _listed(row.typical), _listed(row.doubtful))
+         _percent(row.stability), _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
+         _listed(row.typical), _listed(row.doubtful))
         for row in discovery.classes_table()
     ]  # fmt: skip
-    columns = ("class", "rows", "labelled", "sure", "stable", "nearest", "typical", "doubtful")
-    console.print(class_table(columns, cells, words=("nearest", "typical")))
+    about = "about" if has_texts else "nearest"
+    columns = ("class", "rows", "labelled", "sure", "stable", about, "typical", "doubtful")
+    console.print(class_table(columns, cells, words=(about, "typical")))
 
 
 def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableType:
-    shown = discovery.assignments.texts or discovery.assignments.paths
+    """With texts, the last column has the suggested name and below it the most typical text."""
+    texts = discovery.assignments.texts
+    shown = texts or discovery.assignments.paths
     of_id = {} if shown is None else dict(zip(discovery.ids.tolist(), shown, strict=True))
-    rows = [
-        (short(row.name), f"{row.rows:,}", _percent(row.mean_sureness), _percent(row.stability),
-         short(row.nearest_known, _NAME_WIDTH), _listed([of_id.get(name, name) for name in row.typical]))
-        for row in new[:MAX_ROWS]
-    ]  # fmt: skip
-    columns = ("new class", "rows", "sureness", "stability", "nearest known", "typical rows")
+    rows = []
+    for row in new[:MAX_ROWS]:
+        typical = [of_id.get(i) or i for i in row.typical]
+        named = [short(row.suggested_name)] * bool(row.suggested_name) + [short(text) for text in typical[:1]]
+        rows.append((
+            short(row.name), f"{row.rows:,}", _percent(row.mean_sureness), _percent(row.stability),
+            short(row.nearest_known, _NAME_WIDTH), _listed(typical) if texts is None else "\n".join(named),
+        ))  # fmt: skip
+    last = "typical rows" if texts is None else "suggested name, typical"
+    columns = ("new class", "rows", "sureness", "stability", "nearest known", last)
     return class_table(columns, rows, words=("nearest known",))
 
 
+def _about(row: ClassSummary) -> str:
+    """The suggested name of a new class, the keywords of a known one."""
+    return row.suggested_name or ", ".join(row.keywords[:_N_KEYWORDS])
+
+
 def _listed(rows: Sequence[Any]) -> str:
-    return ", ".join(short(row) for row in rows)
+    """Ids or paths."""
+    return ", ".join(end_of(row) if "/" in str(row) else short(row) for row in rows)
 
 
 def _percent(share: float) -> str:

@@ -137,7 +137,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     code, out, err = command("classes", run)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert " ".join(lines[0]) == "class rows labelled sure stable nearest typical doubtful"
+    assert " ".join(lines[0]) == "class rows labelled sure stable about typical doubtful"
     assert [line[0] for line in lines[1:]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
     assert max(map(len, out.splitlines())) <= 80
     assert command("classes", run, "-o", "classes.json") == (0, "", "")

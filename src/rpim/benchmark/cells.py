@@ -107,7 +107,7 @@ def _draws(plan: Plan, data: Set, parts: Parts) -> dict[int, list[Draw]]:
     if plan.protocol == NID:
         lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
         return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}
-    split = None
+    split = data.split
     if data.splits is not None:
         splits = read_splits(data.splits)
         # A set with labels of its own needs no list; one for any set, or of its name, must agree with them.

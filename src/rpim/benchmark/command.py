@@ -45,7 +45,8 @@ def benchmark(
     splits: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The known classes, as .json or GCD's .pkl; nid's lists or their folder; else drawn."
+            metavar="FILE",
+            help="The known classes, as .json or GCD's .pkl; nid's lists; or the folder of them; else drawn.",
         ),
     ] = None,
     known_share: Annotated[
@@ -55,6 +56,15 @@ def benchmark(
         str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="Images of cifar10, cifar100, imagenet100, cub, cars, herbarium19 or aircraft; may be repeated.",
+        ),
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(metavar="NAME", help="What embeds the images of --data.")] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Weights of the encoder.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
     ] = None,
@@ -62,14 +72,21 @@ def benchmark(
     """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
     from rpim.benchmark.cells import CellFile, check_output, planned_cells
     from rpim.benchmark.plan import make_plan
+    from rpim.benchmark.raw_images import checked_images, embed_images
     from rpim.benchmark.runner import run_cells
     from rpim.benchmark.tables import describe_failure, records_of, write_tables
 
     check_output(output)
+    images = checked_images(data or (), encoder, weights, output)
     plan = make_plan(
         features or (), config, methods=methods, seeds=seeds, paper=paper, protocol=protocol, splits=splits,
-        known_share=known_share, n_classes=n_classes, jobs=jobs,
+        known_share=known_share, n_classes=n_classes, jobs=jobs, images=images,
     )  # fmt: skip
+    try:
+        embed_images(images, {one.name: one.split for one in plan.sets}, output)
+    except KeyboardInterrupt:
+        typer.echo("rpim: interrupted while images were embedded; the same command goes on from there.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
     cells = planned_cells(plan)
     kept = CellFile(output)
     try:
@@ -107,5 +124,6 @@ def _as_typed(context: typer.Context) -> str:
         value = context.params.get(str(parameter.name))
         if value is not None and value != parameter.default:
             several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
-            words += several if parameter.param_type_name == "argument" else [parameter.opts[0], *several]
+            is_argument = parameter.param_type_name == "argument"
+            words += several if is_argument else [word for one in several for word in (parameter.opts[0], one)]
     return shlex.join(words)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import InvalidParameterError
 
+from rpim.benchmark.splits import Split
 from rpim.choices import choose, meant
 from rpim.errors import InputError
 from rpim.features import FeatureSet
@@ -40,6 +41,8 @@ class Set:
     label_column: str | None = None
     feature_column: str | None = None
     split_column: str | None = None
+    split: Split | None = None
+    """The known classes, where they need not be looked up in `splits`."""
 
     def read(self) -> FeatureSet:
         """The feature set."""

@@ -19,17 +19,21 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rpim.benchmark import nid
 from rpim.benchmark.arrivals import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
+from rpim.benchmark.paper_lists import known_classes
 from rpim.benchmark.protocol import KNOWN_SHARE
 from rpim.benchmark.studies import Study, studies_of
 from rpim.choices import choose
 from rpim.errors import InputError
 from rpim.files import must_exist, reading
 from rpim.formats.feature_files import column_names
+
+if TYPE_CHECKING:
+    from rpim.benchmark.raw_images import RawImages
 
 DEFAULT_METHODS = ("rpim", "pim", "gcd")
 DEFAULT_METHOD = ("rpim",)
@@ -73,6 +77,7 @@ def make_plan(
     known_share: float | None = None,
     n_classes: str | None = None,
     jobs: int | None = None,
+    images: Sequence[RawImages] = (),
 ) -> Plan:
     """The plan of a config file, in which whatever else is given takes the place of what the file says.
 
@@ -96,6 +101,8 @@ def make_plan(
         Whether a method is told the number of classes.
     jobs : int, optional
         Cells at once.
+    images : sequence of RawImages
+        Data sets that will be embedded before the features are read; added to the other sets.
     """
     said = {} if config is None else _read_config(config)
     if features:
@@ -108,7 +115,7 @@ def make_plan(
     }  # fmt: skip
     said |= {name: value for name, value in given.items() if value is not None}
     said = {name: value for name, value in said.items() if value is not None}
-    if not said.get("sets"):
+    if not said.get("sets") and not images:
         raise InputError('No feature set is given: name some, or list them under "sets" in the config.')
     protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, ARRIVALS))
     share, count = said.get("known_share", KNOWN_SHARE), said.get("n_classes", GIVEN)
@@ -122,11 +129,12 @@ def make_plan(
     if protocol in _OWN_SHARES and "known_share" in said:
         own = _OWN_SHARES[protocol]
         raise InputError(f"known_share is given, but the protocol {protocol} has its own, {own}: leave it out.")
-    sets = checked_sets(said["sets"], said.get("splits"))
+    sets = checked_sets(said.get("sets") or {}, said.get("splits"))
     if protocol == NID:
         sets = tuple(map(_with_nid_column, sets))
     if protocol == ARRIVALS:
         _must_be_free_to_draw(sets)
+    sets += _of_images(images, sets, protocol, said.get("splits"))
     studies = _studies(said, protocol)
     return Plan(
         studies=studies,
@@ -156,6 +164,22 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
         studies = (Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS))),)
     given = _seeds(said["seeds"]) if "seeds" in said else None
     return tuple(replace(study, seeds=given or study.seeds or DEFAULT_SEEDS) for study in studies)
+
+
+def _of_images(
+    images: Sequence[RawImages], others: Sequence[Set], protocol: str, splits: Path | None
+) -> tuple[Set, ...]:
+    """The sets that the images will be, with their known classes."""
+    if images and protocol != GCD:
+        raise InputError(
+            f"--data is given with the protocol {protocol}, but makes sets for {GCD} alone: do that first, and then "
+            f"give {images[0].features} for this one."
+        )
+    taken = {data.name for data in others}
+    for one in images:
+        if one.name in taken:
+            raise InputError(f"--data and another set are both called {one.name!r}: name the other one, by NAME=PATH.")
+    return tuple(Set(one.name, one.features, split=known_classes(one.name, splits)) for one in images)
 
 
 def _with_nid_column(data: Set) -> Set:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import collections
 import json
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rpim.choices import meant
 from rpim.errors import InputError
 from rpim.files import must_exist, reading
+from rpim.formats.pickles import load_plain
 from rpim.messages import first_line, some
 
 KNOWN = ("known", "known_classes", "Old")
 UNKNOWN = ("unknown", "unknown_classes", "New")
+IMAGENET = "imagenet1k_classes"
 MAX_CLASSES = 10**5
 
 
@@ -26,6 +26,8 @@ class Split:
 
     known: tuple[int | str, ...]
     unknown: tuple[int | str, ...] | None = None
+    imagenet_classes: tuple[int, ...] | None = None
+    """The classes of ImageNet that make up the set, where the list is for some of them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ def read_splits(path: Path) -> Splits:
     """Read a .json file, or one of GCD's .pkl files.
 
     ``{"known": [0, 1]}`` is for any set and ``{"birds": {"known": [0, 1]}, ...}`` for sets by name. "unknown" may stand
-    beside "known". GCD's files say known_classes and unknown_classes, or Old and New.
+    beside "known", and "imagenet1k_classes" where the set is a part of ImageNet. GCD's files say known_classes and
+    unknown_classes, or Old and New.
     """
     must_exist(path)
     suffix = path.suffix.lower()
@@ -58,8 +61,7 @@ def read_splits(path: Path) -> Splits:
         with reading(path):
             held = json.loads(path.read_text(encoding="utf-8-sig"))
     elif suffix in (".pkl", ".pickle"):
-        with open(path, "rb") as file:
-            held = _unpickled(path, file)
+        held = load_plain(path, "a list of classes", "give GCD's .pkl as published, or save the classes as .json")
     else:
         raise InputError(f"{path} has the suffix {suffix!r}, which is no list of classes: give .json or GCD's .pkl.")
     one = _split(path, held)
@@ -80,7 +82,7 @@ def _split(path: Path, held: Any) -> Split | None:
     if not known:
         return None
     try:
-        split = Split(_flat(known), _flat(unknown) if unknown else None)
+        split = Split(_flat(known), _flat(unknown) if unknown else None, _numbers(held.get(IMAGENET)))
     except (TypeError, RecursionError) as error:
         what = first_line(error)
         raise InputError(f"{path} holds more than lists of classes ({what}): give names or numbers.") from error
@@ -100,6 +102,13 @@ def _flat(nested: Any) -> tuple[int | str, ...]:
     return tuple(found)
 
 
+def _numbers(nested: Any) -> tuple[int, ...] | None:
+    numbers = () if nested is None else _flat(nested)
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"text among {IMAGENET}")
+    return tuple(int(number) for number in numbers) or None
+
+
 def _leaves(nested: Any) -> Iterator[int | str]:
     if isinstance(nested, Mapping):
         nested = list(nested.values())
@@ -110,69 +119,3 @@ def _leaves(nested: Any) -> Iterator[int | str]:
         yield nested
     else:
         raise TypeError(f"a value of type {type(nested).__name__}")
-
-
-def _unpickled(path: Path, file: BinaryIO) -> Any:
-    try:
-        return _PlainUnpickler(file).load()
-    except InputError as error:
-        raise InputError(f"{path} {error}") from error
-    # A damaged or hostile pickle may raise anything; none of it has run more than the stand-ins below.
-    except Exception as error:
-        raise InputError(
-            f"{path} cannot be read as a list of classes ({first_line(error)}): give GCD's .pkl as published, or .json."
-        ) from error
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Loads lists, dicts, sets, text and numbers; every other name in the pickle is refused before it is looked up."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name in the pickle: never what the name says."""
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise InputError(
-                f"holds {module}.{name}, and of a pickle nothing but lists, dicts, text and whole numbers is ever "
-                "loaded: save the classes as .json."
-            ) from None
-
-
-class _IntegerType:
-    """Stands for ``numpy.dtype``, as far as a numpy integer in a pickle needs it: its byte order and its sign."""
-
-    def __init__(self, code: str, *rest: Any) -> None:
-        if not isinstance(code, str) or code.strip("<>=|")[:1] not in ("i", "u"):
-            raise TypeError("numbers that are not whole")
-        self.signed = code.strip("<>=|").startswith("i")
-        self.big = False
-
-    def __setstate__(self, state: Any) -> None:
-        self.big = state[1] == ">"
-
-
-def _integer(kind: Any, data: Any) -> int:
-    """Stands for the function that makes a numpy scalar of its type and its bytes."""
-    if not isinstance(kind, _IntegerType) or not isinstance(data, bytes):
-        raise TypeError("a damaged number")
-    return int.from_bytes(data, "big" if kind.big else "little", signed=kind.signed)
-
-
-def _bytes(text: Any, encoding: Any) -> bytes:
-    """Stands for ``codecs.encode``, by which the oldest pickles write bytes."""
-    if not isinstance(text, str) or encoding != "latin1":
-        raise TypeError("text that is not latin1")
-    return text.encode("latin1")
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("builtins", "set"): set,
-    ("__builtin__", "set"): set,  # as protocols before 3 spell it
-    ("builtins", "frozenset"): frozenset,
-    ("__builtin__", "frozenset"): frozenset,
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("numpy", "dtype"): _IntegerType,
-    ("numpy.core.multiarray", "scalar"): _integer,
-    ("numpy._core.multiarray", "scalar"): _integer,
-    ("_codecs", "encode"): _bytes,
-}

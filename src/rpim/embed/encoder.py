@@ -36,7 +36,7 @@ class Encoder(ABC):
     """
 
     kind: ClassVar[Kind]
-    batch_size: ClassVar[int] = 32
+    batch_size: int = 32
     name: str
     weights: str | None
     weights_hash: str

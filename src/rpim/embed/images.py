@@ -78,6 +78,7 @@ class TimmEncoder(Encoder):
     """
 
     kind = "images"
+    prepare: Preprocessing
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class TimmEncoder(Encoder):
 
     def normalised(self, prepared: Sequence[Any]) -> Tensor:
         """What the model takes. (n, 3, size, size)"""
-        pixels = torch.from_numpy(np.stack(list(prepared))).to(self.device, memory_format=torch.channels_last)
+        pixels = torch.as_tensor(np.asarray(prepared)).to(self.device, memory_format=torch.channels_last)
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] * 255
                      for values in (self.prepare.mean, self.prepare.std))
         return (pixels.float() - mean) / std
@@ -132,8 +133,6 @@ class TimmEncoder(Encoder):
         tensors = {name: value.contiguous() for name, value in self.model.state_dict().items()}
         with replacing(path) as file:
             file.write(save(tensors, {HEADER: json.dumps(said)}))
-
-    prepare: Preprocessing
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rpim.checks import id_array, label_array
 from rpim.errors import InputError
+from rpim.labels import unlabelled_rows
 
 Kind = Literal["images", "texts"]
 
@@ -34,6 +35,8 @@ class Items:
         The folder or file that they came from.
     labels : array of N values, or None
         -1, NaN or the empty string where an item has none.
+    truth : array of N values, or None
+        The true classes, for evaluation only.
     split : array of N strings, or None
         "train" or "test", where the data are divided.
     skipped : list of (id, reason)
@@ -45,6 +48,7 @@ class Items:
     ids: NDArray[Any]
     source: Path
     labels: NDArray[Any] | None = None
+    truth: NDArray[Any] | None = None
     split: NDArray[np.str_] | None = None
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
@@ -57,6 +61,7 @@ class Items:
         ids: Any = None,
         *,
         labels: Any = None,
+        truth: Any = None,
         split: Any = None,
         skipped: Sequence[tuple[str, str]] = (),
     ) -> Items:
@@ -77,6 +82,7 @@ class Items:
                 ids=id_array(ids, n),
                 source=source,
                 labels=None if labels is None else label_array(labels, "labels", n),
+                truth=None if truth is None else label_array(truth, "truth", n),
                 split=None if split is None else label_array(split, "split", n).astype(str),
                 skipped=list(skipped),
             )
@@ -88,6 +94,11 @@ class Items:
 
     def __repr__(self) -> str:
         return f"Items({len(self):,} {self.kind} from {self.source})"
+
+    @property
+    def n_labelled(self) -> int:
+        """How many items have a label."""
+        return 0 if self.labels is None else int((~unlabelled_rows(self.labels)).sum())
 
     @property
     def paths(self) -> list[str] | None:

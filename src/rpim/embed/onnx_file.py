@@ -36,6 +36,8 @@ class OnnxEncoder(Encoder):
     """
 
     kind = "images"
+    weights: str
+    prepare: Preprocessing
 
     def __init__(self, path: Path, preprocessing: Preprocessing | None = None) -> None:
         must_exist(path)
@@ -56,8 +58,6 @@ class OnnxEncoder(Encoder):
         self._fixed_batch = shape[0] if isinstance(shape[0], int) else None
         self.name, self.weights, self.weights_hash = path.name, str(path.resolve()), file_hash(path)
 
-    prepare: Preprocessing
-
     def _check_input(self, path: Path) -> list[Any]:
         inputs = self._session.get_inputs()
         shape = list(inputs[0].shape) if inputs else []
@@ -70,7 +70,7 @@ class OnnxEncoder(Encoder):
         """The rows of pictures as `prepare` gives them. (n, D)"""
         mean, std = (np.asarray(values, dtype=np.float32)[:, None, None] * 255
                      for values in (self.prepare.mean, self.prepare.std))
-        pictures = (np.stack(list(prepared)).astype(np.float32) - mean) / std  # (n, 3, H, W)
+        pictures = (np.asarray(prepared).astype(np.float32) - mean) / std  # (n, 3, H, W)
         if self._channels_last:
             pictures = np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
         size = self._fixed_batch or len(pictures)

@@ -36,6 +36,7 @@ Wanted = dict[str, str | None]
 METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
 
+_PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
 _VIEW = re.compile(r"view_(\d+)")
 
 
@@ -69,7 +70,7 @@ def checked_suffix(path: Path, feature_column: str | None) -> str:
         if suffix not in (".npz", ".npy", ".parquet", ".csv"):
             raise InputError(
                 f"{path} has the suffix {suffix!r}, which cannot be read as features: "
-                "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps."
+                "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps, or rpim embed it first."
             )
     return suffix
 
@@ -179,13 +180,21 @@ def _read_csv(path: Path, wanted: Wanted) -> Columns:
     return {"X": X, **columns}
 
 
+def is_pim_folder(folder: Path) -> bool:
+    """Whether a folder has a file of PIM's feature maps in it, complete or not."""
+    return any(any((place / f"{name}.npy").is_file() for name in _PIM_FILES) for place in (folder, folder / "train"))
+
+
 def pim_files(folder: Path) -> dict[str, Path]:
     """The files of PIM's feature maps by their names, in the folder itself or in its ``train``."""
     inner = folder / "train" if (folder / "train" / "all_feats.npy").is_file() else folder
-    files = {name: inner / f"{name}.npy" for name in ("all_feats", "mask_lab", "mask_cls", "targets")}
+    files = {name: inner / f"{name}.npy" for name in _PIM_FILES}
     lacking = [file.name for file in files.values() if not file.is_file()]
     if lacking:
-        raise InputError(f"{inner} lacks {', '.join(lacking)}: give PIM's folder of feature maps, or a file.")
+        raise InputError(
+            f"{inner} lacks {', '.join(lacking)}: give PIM's folder of feature maps, or a file; a folder of images "
+            "needs rpim embed first."
+        )
     return files
 
 

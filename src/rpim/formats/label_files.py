@@ -17,6 +17,8 @@ from rpim.formats.columns import find_column, is_called, labels_from_text
 from rpim.formats.parquet import arrow, plain_values
 from rpim.messages import some
 
+_FILES = ("path", "paths", "file", "filename", "file_name", "image")
+
 
 def read_labels(path: Path, ids: NDArray[Any], label_column: str | None) -> Any:
     """The labels in `path` in the order of `ids`; None for the rows that a file with ids leaves out."""
@@ -57,7 +59,7 @@ def _labels_in_parquet(path: Path, label_column: str | None) -> tuple[Any, Any]:
         label_name = find_column(path, names, "labels", label_column) or (names[0] if len(names) == 1 else None)
         if label_name is None:
             raise InputError(f"{path} has no column label, labels or y among {', '.join(names)}: say label_column.")
-        id_name = find_column(path, names, "ids")
+        id_name = _id_column(path, names)
         table = file.read(columns=[name for name in {label_name, id_name} if name is not None])
         label_ids = None if id_name in (None, label_name) else table.column(id_name).to_pylist()
         return label_ids, plain_values(table.column(label_name))
@@ -71,7 +73,7 @@ def _labels_in_text(path: Path, label_column: str | None) -> tuple[Any, Any]:
     header = table[0] if table else []
     named = any(is_called(name, "labels") for name in header)
     if label_column is not None or (named and len(header) > 1):
-        label_name, id_name = find_column(path, header, "labels", label_column), find_column(path, header, "ids")
+        label_name, id_name = find_column(path, header, "labels", label_column), _id_column(path, header)
         rows = [row for row in table[1:] if row]
         for number, row in enumerate(rows, start=1):
             if len(row) != len(header):
@@ -85,6 +87,11 @@ def _labels_in_text(path: Path, label_column: str | None) -> tuple[Any, Any]:
     else:
         cells = [row[0] if row else "" for row in table]
     return None, labels_from_text(cells[1:] if named else cells)
+
+
+def _id_column(path: Path, names: Sequence[str]) -> str | None:
+    """The column with the ids; for images, whose ids are paths, it may be called so."""
+    return find_column(path, names, "ids") or next((name for name in names if name.strip().lower() in _FILES), None)
 
 
 def _truth_in_npz(path: Path, ids: NDArray[Any], column: str | None) -> Any:

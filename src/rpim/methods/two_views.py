@@ -102,6 +102,8 @@ class TwoViewEstimator(DiscoveryEstimator):
     def _two_views(self, problem: Problem, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Two views of some rows: the stored ones, or two copies with features dropped. (n, D), (n, D)"""
         x = problem.x[rows]
+        if len(problem.views) > 1:  # both augmented, while x is the item as it is
+            return problem.views[0][rows], problem.views[1][rows]
         if problem.views:
             return x, problem.views[0][rows]
         return self._dropped(x, problem.generator), self._dropped(x, problem.generator)

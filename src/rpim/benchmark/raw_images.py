@@ -1,0 +1,150 @@
+"""The paper's data sets from their images: embedded once into the benchmark's folder, then sets like any other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rpim.benchmark.cells import CellFile
+from rpim.benchmark.paper_statistics import check_statistics
+from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.splits import Split
+from rpim.choices import choose
+from rpim.embed.image_sets import READERS, read_image_set
+from rpim.embed.items import Items
+from rpim.errors import InputError
+from rpim.features import FeatureSet
+from rpim.files import must_exist, reading, replacing, writing
+
+FOLDER = "features"
+PAPERS_ENCODER = "dino-vitb16"
+
+
+@dataclass(frozen=True)
+class RawImages:
+    """A data set that is to be embedded: where its images are, by what, and where the features go."""
+
+    name: str
+    folder: Path
+    encoder: str
+    weights: Path | None
+    features: Path
+
+
+def checked_images(
+    data: Sequence[str], encoder: str | None, weights: Path | None, output: Path
+) -> tuple[RawImages, ...]:
+    """The data sets of ``--data NAME=FOLDER``, with the features in the benchmark's folder `output`."""
+    if not data:
+        for option, given in (("--encoder", encoder), ("--weights", weights)):
+            if given is not None:
+                raise InputError(f"{option} is given without --data NAME=FOLDER, and features need none: leave it out.")
+        return ()
+    if encoder is None:
+        raise InputError(f"--data is given without --encoder: name one; the paper's is {PAPERS_ENCODER}.")
+    if weights is not None:
+        must_exist(weights)
+    found: dict[str, RawImages] = {}
+    for given in data:
+        name, _, folder = given.partition("=")
+        if not folder:
+            raise InputError(f"--data is {given!r}: give NAME=FOLDER, with a name among {', '.join(READERS)}.")
+        if choose("--data: the data set", name, READERS) in found:
+            raise InputError(f"--data gives {name} twice: give each data set once.")
+        found[name] = RawImages(name, Path(folder), encoder, weights, output / FOLDER / f"{name}.parquet")
+    return tuple(found.values())
+
+
+def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None], output: Path) -> None:
+    """Embed what is not there yet. All are read and checked before the first is begun, and before anything is written.
+
+    Parameters
+    ----------
+    images : sequence of RawImages
+    splits : mapping of names to Split
+        Their known classes.
+    output : Path
+        The folder of the benchmark.
+    """
+    todo: list[tuple[RawImages, dict[str, Any], Items]] = []
+    for one in images:
+        split = splits[one.name]
+        made_of = _made_of(one, split)
+        if not _is_embedded(one, made_of):
+            items = read_image_set(one.name, one.folder, None if split is None else split.imagenet_classes)
+            _check(one.name, items, split)
+            todo.append((one, made_of, items))
+    if not todo:
+        return
+    CellFile(output)  # a folder in which it is begun is known as ours
+    with writing(output / FOLDER):
+        (output / FOLDER).mkdir(exist_ok=True)
+    for one, made_of, items in todo:
+        with replacing(_note(one)) as file:
+            file.write(json.dumps(made_of, indent=1).encode())
+        _embed(items, one)
+
+
+def _embed(items: Items, one: RawImages) -> None:
+    from rpim.embed.embedding import embed  # type: ignore[import-not-found,unused-ignore]
+
+    embed(items, one.encoder, one.features, weights=one.weights, verbose=True)
+
+
+def _check(name: str, items: Items, split: Split | None) -> None:
+    """Raise where the list of known classes does not fit the images, which is better known before hours of work."""
+    stand_in = np.ones((len(items), 1), dtype=np.float32)
+    features = FeatureSet.from_arrays(stand_in, labels=items.labels, split=items.split)
+    try:
+        check_statistics(name, make_case(divide(features), 0, split))
+    except InputError as error:
+        raise InputError(f"The set {name!r}: {error}") from error
+
+
+def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
+    """All that decides the features."""
+    return {
+        "folder": str(one.folder.resolve()),
+        "encoder": one.encoder,
+        "weights": None if one.weights is None else _digest(one.weights),
+        "imagenet_classes": None if split is None or split.imagenet_classes is None else [*split.imagenet_classes],
+    }
+
+
+def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
+    """Whether the features are there already; raises where they were made of something else."""
+    if not one.features.exists():
+        return False
+    note = _note(one)
+    if not note.exists():
+        raise InputError(
+            f"{one.features} is there, but not {note.name}, which says of what it was made: remove it, or give another "
+            "folder for the results."
+        )
+    with reading(note):
+        before = dict(json.loads(note.read_text(encoding="utf-8")))
+    changed = [fact for fact, value in made_of.items() if before.get(fact) != value]
+    if changed:
+        raise InputError(
+            f"{one.features} was made with other {' and '.join(changed)} ({note.name} says of what): give the same "
+            "again, or another folder for the results."
+        )
+    return True
+
+
+def _note(one: RawImages) -> Path:
+    return one.features.with_suffix(".json")
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with reading(path), open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
