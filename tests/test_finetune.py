@@ -1,7 +1,6 @@
 """Tuning an encoder: what changes and what does not, a killed run that goes on, bad input, and the whole command."""
 
 import math
-import sys
 import types
 
 import numpy as np
@@ -28,6 +27,7 @@ from rpim.embed.pictures import Preprocessing
 from rpim.embed.tuning import Losses, Tuning, batches
 from rpim.embed.tuning_checkpoint import State
 from rpim.embed.views import FreshViews, ViewBank
+from rpim.features import FeatureSet
 from rpim.progress import Progress
 
 QUICK = {"epochs": 3, "batch_size": 8, "learning_rate": 0.05, "views": 2}
@@ -372,30 +372,35 @@ def test_an_encoder_that_makes_all_images_alike_is_not_written(convolutions, ite
 
 
 @pytest.fixture
-def source(monkeypatch, items):
-    """What the command reads, in the place of a folder of images."""
-    module = types.ModuleType("rpim.embed.sources")
-    module.read_source = lambda path, **options: items
-    monkeypatch.setitem(sys.modules, "rpim.embed.sources", module)
+def source(items, tmp_path):
+    """The stripes in a folder, those with labels in folders of their own, and one file that is no picture."""
+    for row, (picture, label) in enumerate(zip(items.content, items.labels, strict=True)):
+        file = tmp_path / "images" / (str(label) or "unlabelled") / f"{row}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        library("PIL.Image").fromarray(picture).save(file)
+    (tmp_path / "images" / "broken.jpg").write_bytes(b"no picture")
 
 
-def test_the_command_writes_an_encoder(command, source, items, tmp_path):
+def test_the_command_writes_an_encoder_that_embed_takes(command, source, items, tmp_path):
     make_encoder(tmp_path, "test_efficientnet")
-    items.content[3] = b"no picture"
     run = ("finetune", "images", "--encoder", "test_efficientnet", "--weights", "test_efficientnet.safetensors",
            "--epochs", 2, "--batch-size", 8, "--views", 2, "-o", "tuned.safetensors")  # fmt: skip
     code, out, err = command(*run)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == "rpim: 1 image could not be used:\n  broken.jpg: it is no picture\n"
     lines = out.splitlines()
-    assert lines[0] == "3 was skipped: it is no picture."
-    assert lines[1] == "17 images, 7 of them with a label (2 classes)."
+    assert lines[0] == "18 images, 8 of them with a label (2 classes)."
     assert lines[-1] == "The tuned encoder: rpim embed SOURCE --encoder tuned.safetensors -o FEATURES"
-    tuned = TimmEncoder("tuned.safetensors")
-    assert tuned.encode([tuned.prepare(items.content[0])]).shape == (1, 256)
+    code, out, err = command("embed", "images", "--encoder", "tuned.safetensors", "-o", "features.npz", "--workers", 0)
+    assert code == 0, err
+    features = FeatureSet.read("features.npz")
+    assert features.rows(normalise=False).shape == (18, 256)
+    assert features.metadata["encoder"] == TimmEncoder("tuned.safetensors").identity
 
     code, out, err = command(*run)
     assert (code, out) == (2, "")
     assert "tuned.safetensors exists already" in err
+    (tmp_path / "images" / "broken.jpg").unlink()
     code, out, err = command(*run, "--overwrite", "--quiet")
     assert (code, out, err) == (0, "", "")
 

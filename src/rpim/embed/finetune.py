@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,12 +187,26 @@ def readable_images(items: Items, verbose: bool = False) -> Items:
                 skipped.append((str(items.ids[row]), str(error)))
     return dataclasses.replace(
         items,
-        content=[items.content[row] for row in kept],
+        content=_Chosen(items.content, kept),
         ids=items.ids[kept],
         labels=None if items.labels is None else items.labels[kept],
+        truth=None,
         split=None,
         skipped=skipped,
     )
+
+
+class _Chosen(Sequence[Any]):
+    """Some of a sequence, which may be one that fetches when asked."""
+
+    def __init__(self, content: Sequence[Any], rows: Sequence[int]) -> None:
+        self._content, self._rows = content, rows
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._content[self._rows[place]]
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def _classes(images: Items) -> tuple[IntArray, NDArray[Any]]:

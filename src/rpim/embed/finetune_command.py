@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rpim.embed.command import MAX_LISTED
 from rpim.errors import BAD_INPUT, InputError
 
 
@@ -18,15 +19,15 @@ def finetune(
         Path, typer.Option("--output", "-o", metavar="TUNED", help="The encoder to write, as .safetensors.")
     ],
     encoder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="An image encoder, as rpim embed takes them; dinov2-vits14.")
+        str | None, typer.Option(metavar="NAME", help="Of images, as rpim embed has them: dinov2-vits14, …")
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its weights, where there is no network.")
+        Path | None, typer.Option(metavar="FILE", help="The encoder's weights, without network: .safetensors, .pth.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Labels from a file of their own, as rpim embed reads them.")
+        Path | None, typer.Option(metavar="FILE", help="Labels by id; of an image by its path within SOURCE.")
     ] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the labels.")] = None,
+    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column with the labels.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often as many images as there are are looked at.")] = 50,
     batch_size: Annotated[int, typer.Option(min=4, help="Images at once; half of them have labels.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="At the start; it falls along a cosine.")] = 0.1,
@@ -60,14 +61,25 @@ def finetune(
     except KeyboardInterrupt:
         typer.echo("rpim: interrupted; the same command goes on after the last whole epoch.", err=True)
         raise typer.Exit(BAD_INPUT) from None
+    tuning = read_header(output)["tuning"]
+    if tuning["skipped"]:
+        _tell_skipped(tuning["skipped"])
     if not quiet:
-        typer.echo(_in_words(output, read_header(output)["tuning"]))
+        typer.echo(_in_words(output, tuning))
+
+
+def _tell_skipped(skipped: list[tuple[str, str]]) -> None:
+    n = len(skipped)
+    typer.echo(f"rpim: {n:,} image{'s' if n > 1 else ''} could not be used:", err=True)
+    for name, reason in skipped[:MAX_LISTED]:
+        typer.echo(f"  {name}: {reason}", err=True)
+    if n > MAX_LISTED:
+        typer.echo(f"  … and {n - MAX_LISTED:,} more", err=True)
 
 
 def _in_words(output: Path, tuning: dict[str, Any]) -> str:
-    lines = [f"{one} was skipped: {reason}." for one, reason in tuning["skipped"]]
     first, last = tuning["losses"][0], tuning["losses"][-1]
-    lines += [
+    lines = [
         f"{tuning['images']:,} images, {tuning['labelled']:,} of them with a label ({tuning['classes']} classes).",
         f"Losses, first and last of {len(tuning['losses'])} epochs: self-supervised {first[0]:.3f} and {last[0]:.3f}, "
         f"supervised {first[1]:.3f} and {last[1]:.3f}.",

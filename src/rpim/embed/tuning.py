@@ -21,6 +21,10 @@ SUPERVISED_WEIGHT = 0.35
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
 """As GCD publishes them. The learning rate falls along a cosine to a thousandth of what it was."""
 
+LARGEST_GRADIENT = 1.0
+"""The length that gradients are cut to. GCD has no such limit; without it, encoders with batch norms, whose statistics
+stay as they are, fell to one point at GCD's learning rate."""
+
 IntArray = NDArray[np.int64]
 
 
@@ -85,6 +89,8 @@ class Tuning:
         loss = (1 - SUPERVISED_WEIGHT) * alone + SUPERVISED_WEIGHT * together
         self._optimiser.zero_grad()
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self._optimiser)
+        torch.nn.utils.clip_grad_norm_(self._trained.values(), LARGEST_GRADIENT)
         self._scaler.step(self._optimiser)
         self._scaler.update()
         return Losses(alone.item(), together.item())
