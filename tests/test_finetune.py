@@ -1,5 +1,6 @@
 """Tuning an encoder: what changes and what does not, a killed run that goes on, bad input, and the whole command."""
 
+import copy
 import math
 import types
 
@@ -18,6 +19,7 @@ except InputError:
 
 from safetensors.torch import save_file
 
+from rpim.embed.contrastive import self_supervised_terms, supervised_terms
 from rpim.embed.encoder import Encoder
 from rpim.embed.finetune import finetune, readable_images
 from rpim.embed.images import TimmEncoder, read_header
@@ -159,6 +161,36 @@ def test_the_learning_rate_falls_along_a_cosine(convolutions):
         rates.append(tuning._optimiser.param_groups[0]["lr"])
     # 0.2 * (0.001 + 0.999 * (1 + cos(pi e / 4)) / 2)
     np.testing.assert_allclose(rates, [0.2, 0.170738, 0.1001, 0.029462], rtol=1e-4)
+
+
+def test_a_step_gives_both_losses_of_the_batch_and_goes_down_their_weighted_sum(convolutions):
+    model = copy.deepcopy(convolutions.model)
+    last_block = LastBlock(model, 32)
+    tuning = Tuning(last_block, torch.device("cpu"), 1e-3, epochs=4, seed=0)
+    tuning.begin(0)
+    rows, codes = np.arange(6), np.array([0, 1, 0, -1, -1, -1])
+    pairs = last_block.entering(torch.randn(12, 3, 32, 32)).reshape(2, 6, -1, 2, 2)
+
+    def losses():
+        first, second = tuning._head(last_block.rows(pairs.flatten(0, 1))).chunk(2)
+        return (
+            self_supervised_terms(first, second, torch.arange(6), 1.0).mean(),
+            supervised_terms(first[:3], second[:3], torch.tensor([0, 1, 0]), 0.07).mean(),
+        )
+
+    before = losses()
+    total = 0.65 * before[0] + 0.35 * before[1]
+    trained = list(tuning._trained.values())
+    gradients = torch.autograd.grad(total, trained)
+    length = torch.sqrt(sum(gradient.square().sum() for gradient in gradients))
+    assert length > 1  # so that it is cut
+    wanted = [
+        value.detach() - 1e-3 * (gradient / length + 5e-5 * value.detach())
+        for value, gradient in zip(trained, gradients, strict=True)
+    ]
+    np.testing.assert_allclose(tuning.step(pairs, rows, codes), [loss.item() for loss in before], rtol=1e-5)
+    for value, right in zip(trained, wanted, strict=True):
+        torch.testing.assert_close(value.detach(), right, rtol=1e-5, atol=1e-7)
 
 
 # Views ----------------------------------------------------------------------------------------------------------------

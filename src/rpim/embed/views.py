@@ -17,7 +17,7 @@ from torch import Tensor
 from rpim.embed.images import TimmEncoder
 from rpim.embed.last_block import LastBlock
 from rpim.errors import InputError
-from rpim.files import load_npy, writing
+from rpim.files import load_npy, replacing, writing
 from rpim.progress import Progress
 
 _SECONDS_BETWEEN_NOTES = 20.0
@@ -101,7 +101,8 @@ class ViewBank:
             progress.advance(1)
             if block + 1 == len(starts) or time.monotonic() - noted > _SECONDS_BETWEEN_NOTES:
                 self._views.flush()  # type: ignore[attr-defined]
-                self._note.write_text(str(block + 1))
+                with replacing(self._note) as file:
+                    file.write(b"%d" % (block + 1))
                 noted = time.monotonic()
 
     def pairs(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
