@@ -12,10 +12,10 @@ HIDDEN, WIDTH = 2048, 256
 class ProjectionHead(nn.Module):
     """Three linear layers with GELU between them: D -> 2048 -> 2048 -> 256.
 
-    This is the head of DINO (Caron et al., ICCV 2021), which GCD uses, without its last layer: that one widens the 256
-    numbers, on the unit sphere, to 65,536 by one matrix, which hardly changes their angles, and has ten times the
-    parameters of a transformer block. Rows are standardised first, as a ViT's final norm does, and first weights keep
-    the size of what they are given: projections that start out small get steps so large that all views fall together.
+    This is the head of DINO (Caron et al., ICCV 2021), which GCD uses, without its last layer: that one takes the 256
+    numbers to 65,536 by one matrix, at first a random one, which hardly changes angles, and has more parameters than
+    the block that is tuned. Rows are standardised first, as a ViT's final norm does, and first weights keep the size of
+    what they are given: projections that start out small get steps so large that all views fall together.
     """
 
     def __init__(self, n_features: int, generator: torch.Generator) -> None:
