@@ -8,13 +8,12 @@ import os
 import pickle
 import shutil
 import struct
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 from scipy.io import savemat
 
 from rpim import FeatureSet, InputError
@@ -24,6 +23,7 @@ from rpim.benchmark.protocol import Case, divide, make_case
 from rpim.benchmark.splits import Split
 from rpim.embed.image_sets import READERS, read_image_set
 from rpim.embed.image_sets.class_folders import gcds_hundred
+from rpim.embed.libraries import library
 from rpim.formats.pickles import load_plain
 
 COLOURS = np.random.RandomState(0).randint(0, 256, (200, 3), dtype=np.uint8)
@@ -491,8 +491,7 @@ def embedded(monkeypatch):
     """A stand-in for the encoders: the mean colour of each image, projected; gives the list of what was embedded."""
     calls: list[tuple[str, str]] = []
 
-    def embed(items, encoder, output, *, weights=None, device=None, batch_size=None, workers=None, verbose=False,
-              overwrite=False):  # fmt: skip
+    def embed(items, encoder, output, *, verbose=False, overwrite=False):
         calls.append((output.name, encoder))
         if encoder == "interrupted":
             raise KeyboardInterrupt
@@ -504,7 +503,8 @@ def embedded(monkeypatch):
         )
         features.write(output, overwrite=overwrite)
 
-    monkeypatch.setitem(sys.modules, "rpim.embed.embedding", types.SimpleNamespace(embed=embed))
+    monkeypatch.setattr("rpim.embed.encoders.open_encoder", lambda kind, name, weights: name)
+    monkeypatch.setattr("rpim.embed.embedding.embed", embed)
     return calls
 
 
@@ -570,6 +570,21 @@ def test_the_classes_of_imagenet_are_those_of_the_list(benchmark, embedded):
     code, _, err = benchmark(*arguments)
     assert (code, len(embedded)) == (2, 1)
     assert "imagenet100.parquet was made with other imagenet_classes" in err
+
+
+def test_a_benchmark_by_a_real_encoder(benchmark):
+    """The smallest ViT of timm's, with weights by chance."""
+    make_cifar10(Path("cifar"))
+    save_file(library("timm").create_model("test_vit").state_dict(), "vit.safetensors")
+    data = ("--data", "cifar10=cifar", *FAST, "-o", "out")
+    code, _, err = benchmark(*data, "--encoder", "test_vitt", "--weights", "vit.safetensors")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "did you mean test_vit" in err
+    assert not Path("out").exists()
+    code, out, _ = benchmark(*data, "--encoder", "test_vit", "--weights", "vit.safetensors")
+    assert code == 0
+    assert "cifar10" in out
+    assert FeatureSet.read("out/features/cifar10.parquet").metadata["embedding"]["encoder"] == "test_vit"
 
 
 def test_an_interruption_while_embedding(benchmark, embedded):

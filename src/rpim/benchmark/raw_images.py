@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from rpim.benchmark.splits import Split
 from rpim.choices import choose
 from rpim.embed.image_sets import READERS, read_image_set
 from rpim.embed.items import Items
+from rpim.embed.weights import file_hash
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import must_exist, reading, replacing, writing
@@ -82,19 +82,17 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
             todo.append((one, made_of, items))
     if not todo:
         return
+    from rpim.embed.embedding import embed
+    from rpim.embed.encoders import open_encoder
+
+    encoder = open_encoder("images", todo[0][0].encoder, todo[0][0].weights)  # one for all
     CellFile(output)  # a folder in which it is begun is known as ours
     with writing(output / FOLDER):
         (output / FOLDER).mkdir(exist_ok=True)
     for one, made_of, items in todo:
         with replacing(_note(one)) as file:
             file.write(json.dumps(made_of, indent=1).encode())
-        _embed(items, one)
-
-
-def _embed(items: Items, one: RawImages) -> None:
-    from rpim.embed.embedding import embed  # type: ignore[import-not-found,unused-ignore]
-
-    embed(items, one.encoder, one.features, weights=one.weights, verbose=True)
+        embed(items, encoder, one.features, verbose=True)
 
 
 def _check(name: str, items: Items, split: Split | None) -> None:
@@ -112,7 +110,7 @@ def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
     return {
         "folder": str(one.folder.resolve()),
         "encoder": one.encoder,
-        "weights": None if one.weights is None else _digest(one.weights),
+        "weights": None if one.weights is None else file_hash(one.weights),
         "imagenet_classes": None if split is None or split.imagenet_classes is None else [*split.imagenet_classes],
     }
 
@@ -140,11 +138,3 @@ def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
 
 def _note(one: RawImages) -> Path:
     return one.features.with_suffix(".json")
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with reading(path), open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
