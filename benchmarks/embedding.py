@@ -92,8 +92,8 @@ def main() -> None:
             embed(images, encoder, place / f"{name}-one.npz", batch_size=1)
             least = cosine(*(FeatureSet.read(place / f"{name}-{kind}.npz") for kind in ("1", "one")))
             print(
-                f"{name}: {done.embedded / done.seconds:.1f} images a second; in the encoder {shares[0]} of the time with "
-                f"no other process, {shares[1]} with one; batches of 1 and 32 agree to a cosine of {least:.6f}; "
+                f"{name}: {done.embedded / done.seconds:.1f} images a second; in the encoder {shares[0]} of the time "
+                f"without another process, {shares[1]} with one; batches of 1 and 32 agree to a cosine of {least:.6f}; "
                 f"onnxruntime is {onnx_ratio(encoder, place / f'{name}.onnx'):.2f} times as fast",
                 flush=True,
             )
@@ -103,7 +103,8 @@ def main() -> None:
         least = cosine(FeatureSet.read(place / "texts.npz"), FeatureSet.read(place / "one.npz"))
         print(
             f"{encoder.name}: {done.embedded / done.seconds:.1f} texts a second; in the encoder "
-            f"{done.encoder_seconds / done.seconds:.1%} of the time; batches of 1 and 64 agree to a cosine of {least:.6f}"
+            f"{done.encoder_seconds / done.seconds:.1%} of the time; batches of 1 and 64 agree to a cosine of "
+            f"{least:.6f}"
         )
 
 
