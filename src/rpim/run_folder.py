@@ -56,7 +56,7 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
 
 def has_decisions(folder: Path) -> bool:
     """Whether a person has decided anything about the run, or it was fitted again; yes where that cannot be told."""
-    if any((folder / REFITS_FOLDER).glob("*")):
+    if any((folder / REFITS_FOLDER).glob("[0-9]*")):
         return True
     if not (folder / DECISIONS_FILE).is_file():
         return False
