@@ -1,0 +1,124 @@
+// Drawing many points: by WebGL, or on a plain canvas where there is none.
+
+const VERTEX = `
+attribute vec2 place; attribute vec4 colour; attribute float size;
+uniform vec2 scale; uniform vec2 shift; uniform float diameter;
+varying vec4 paint;
+void main() {
+  gl_Position = vec4(place * scale + shift, 0.0, 1.0);
+  gl_PointSize = diameter * (1.0 + size);
+  paint = colour;
+}`;
+const FRAGMENT = `
+precision mediump float;
+varying vec4 paint;
+void main() {
+  float r = length(gl_PointCoord - 0.5);
+  gl_FragColor = vec4(paint.rgb, paint.a * (1.0 - smoothstep(0.40, 0.5, r)));
+}`;
+
+/** A painter for a canvas: places(), colours(), draw(view). A view has scale, x, y (its middle), width, height, ratio. */
+export function painter(canvas, plain = false) {
+  const gl = plain ? null : canvas.getContext("webgl", { antialias: false, alpha: true, premultipliedAlpha: false });
+  return gl ? new WebGlPainter(canvas, gl) : new PlainPainter(canvas);
+}
+
+export const diameter = (n, view) => {
+  const basis = n > 50000 ? 2.2 : n > 5000 ? 3.4 : n > 1000 ? 5 : 7;
+  return view.ratio * Math.min(basis * Math.max(1, Math.sqrt(view.scale / view.whole)), 14);
+};
+
+class WebGlPainter {
+  kind = "WebGL";
+
+  constructor(canvas, gl) {
+    this.canvas = canvas;
+    this.gl = gl;
+    canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
+    canvas.addEventListener("webglcontextrestored", () => { this.prepare(); this.again?.(); });
+    this.prepare();
+  }
+
+  prepare() {
+    const { gl } = this;
+    const program = gl.createProgram();
+    for (const [type, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+      const shader = gl.createShader(type);
+      gl.shaderSource(shader, source);
+      gl.compileShader(shader);
+      gl.attachShader(program, shader);
+    }
+    gl.linkProgram(program);
+    gl.useProgram(program);
+    this.uniform = Object.fromEntries(["scale", "shift", "diameter"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    this.buffers = {};
+    for (const [name, size, type, normalised] of [["place", 2, gl.FLOAT, false], ["colour", 4, gl.UNSIGNED_BYTE, true], ["size", 1, gl.UNSIGNED_BYTE, true]]) {
+      const at = gl.getAttribLocation(program, name);
+      this.buffers[name] = gl.createBuffer();
+      gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
+      gl.enableVertexAttribArray(at);
+      gl.vertexAttribPointer(at, size, type, normalised, 0, 0);
+    }
+    gl.enable(gl.BLEND);
+    gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    if (this.n) { this.places(this.lastPlaces); this.colours(...this.lastColours); }
+  }
+
+  fill(name, values) {
+    this.gl.bindBuffer(this.gl.ARRAY_BUFFER, this.buffers[name]);
+    this.gl.bufferData(this.gl.ARRAY_BUFFER, values, this.gl.DYNAMIC_DRAW);
+  }
+
+  places(places) { this.n = places.length / 2; this.lastPlaces = places; this.fill("place", places); }
+  colours(colours, sizes) { this.lastColours = [colours, sizes]; this.fill("colour", colours); this.fill("size", sizes); }
+
+  draw(view) {
+    const { gl } = this;
+    gl.viewport(0, 0, this.canvas.width, this.canvas.height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    const [sx, sy] = [(2 * view.scale) / view.width, (2 * view.scale) / view.height];
+    gl.uniform2f(this.uniform.scale, sx, sy);
+    gl.uniform2f(this.uniform.shift, -view.x * sx, -view.y * sy);
+    gl.uniform1f(this.uniform.diameter, diameter(this.n, view));
+    gl.drawArrays(gl.POINTS, 0, this.n);
+  }
+}
+
+class PlainPainter {
+  kind = "canvas";
+
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+  }
+
+  places(places) { this.n = places.length / 2; this.at = places; }
+
+  colours(colours, sizes) {
+    this.sizes = sizes;
+    const groups = new Map(); // rows by colour, because changing the brush is what takes time
+    for (let row = 0; row < colours.length / 4; row++) {
+      const key = `rgb(${colours[4 * row]} ${colours[4 * row + 1]} ${colours[4 * row + 2]} / ${(colours[4 * row + 3] / 255).toFixed(2)})`;
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(row);
+    }
+    this.groups = groups;
+  }
+
+  draw(view) {
+    const { context, canvas } = this;
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    const side = diameter(this.n, view);
+    for (const [colour, rows] of this.groups ?? []) {
+      context.fillStyle = colour;
+      for (const row of rows) {
+        const x = canvas.width / 2 + (this.at[2 * row] - view.x) * view.scale * view.ratio;
+        const y = canvas.height / 2 - (this.at[2 * row + 1] - view.y) * view.scale * view.ratio;
+        if (x < 0 || y < 0 || x > canvas.width || y > canvas.height) continue;
+        const wide = side * (1 + this.sizes[row] / 255);
+        context.fillRect(x - wide / 2, y - wide / 2, wide, wide);
+      }
+    }
+  }
+}
