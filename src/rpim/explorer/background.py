@@ -51,3 +51,8 @@ class Background:
             return [str(path) for path in (versions.run, folder / "job.npz", versions.folder(number), *features)]
 
         self.refitting.start("rpim.explorer.refit", prepare, lambda folder: versions.store.activate(number))
+
+    def end(self) -> None:
+        """The server ends: nobody waits for the map any more. A new fit goes on, and is there the next time."""
+        if self.mapping.status == "running":
+            self.mapping.cancel()

@@ -77,4 +77,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     background.map()
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    server.run(sockets=[listening])
+    try:
+        server.run(sockets=[listening])
+    finally:
+        background.end()

@@ -77,7 +77,7 @@ export function colouring({ pointed }) {
   if (hits) for (const row of found) hits[row] = 1;
   for (let row = 0; row < n; row++) {
     const [r, g, b] = colour(row);
-    let strength = model.codes[row] === JUNK ? 60 : 215;
+    let strength = model.codes[row] === JUNK ? 60 : selected.size > 1 ? 100 : 215;
     if (hits) { strength = hits[row] ? 255 : 40; if (hits[row]) sizes[row] = 120; }
     else if (chosen !== null) { strength = model.codes[row] === chosen ? 255 : 72; if (strength === 255) sizes[row] = 90; }
     if (selected.has(row)) { strength = 255; sizes[row] = 255; }

@@ -8,11 +8,11 @@ import { model } from "/static/model.js";
 
 const dialog = byId("dialog");
 
-function open(title, body, buttons = []) {
+function open(title, body, buttons = [], leave = buttons.length ? "Cancel" : "Close") {
   dialog.replaceChildren(
     el("header", {}, el("h2", { id: "dialog-title" }, title)),
     el("div", { className: "body" }, ...body),
-    el("footer", {}, el("button", { onclick: () => dialog.close() }, buttons.length ? "Cancel" : "Close"), ...buttons),
+    el("footer", {}, el("button", { onclick: () => dialog.close() }, leave), ...buttons),
   );
   if (!dialog.open) dialog.showModal();
   dialog.querySelector("[data-first]")?.focus();
@@ -45,7 +45,7 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
     if (next) { event.preventDefault(); (document.activeElement[next] ?? field).focus(); }
   };
   draw();
-  open(title, [field, choices]);
+  open(title, [field, choices], [], "Cancel");
 }
 
 export const askMove = (rows) => pick(`Move ${count(rows.length, "row")} to…`, (to) => move(rows, to), { fresh: (name) => moveToNew(rows, name) });

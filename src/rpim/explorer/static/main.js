@@ -140,7 +140,7 @@ let last = null;
 async function heard(now) {
   const before = last;
   last = now;
-  if (model.state && now.stamp !== model.state.stamp) await model.refresh().catch(() => null);
+  if (model.state && ![model.state.stamp, model.coming].includes(now.stamp)) await model.refresh().catch(() => null);
   if (before && before.map !== now.map) await model.loadMap().catch(() => null);
   if (before?.refit.status === "running" && now.refit.status !== "running") ended(now.refit);
   background(now);

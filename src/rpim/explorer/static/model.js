@@ -31,14 +31,22 @@ class Model extends EventTarget {
     this.tell("map");
   }
 
-  /** Take what the server says, and fetch the classes of the rows; answers that come late are dropped. */
-  async refresh(state = null) {
+  /** Take what the server says, and fetch the classes of the rows; settled once the latest answer is shown. */
+  refresh(state = null) {
     const turn = (this.turn = (this.turn ?? 0) + 1);
-    const [fresh, codes] = await Promise.all([state ?? json("/api/state"), numbers("/api/codes", Int32Array)]);
-    if (turn !== this.turn) return;
-    this.state = fresh;
+    this.coming = state?.stamp ?? null;
+    this.latest = Promise.all([state ?? json("/api/state"), numbers("/api/codes", Int32Array)]).then(([fresh, codes]) => {
+      if (turn !== this.turn) return this.latest; // a later one has begun meanwhile
+      this.take(fresh, codes);
+      return null;
+    });
+    return this.latest;
+  }
+
+  take(state, codes) {
+    this.state = state;
     this.codes = codes;
-    this.byNumber = new Map(fresh.classes.map((one) => [one.number, one]));
+    this.byNumber = new Map(state.classes.map((one) => [one.number, one]));
     if (this.open !== null && !this.byNumber.has(this.open)) this.open = null;
     this.tell("state");
   }

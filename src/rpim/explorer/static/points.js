@@ -30,6 +30,7 @@ export const diameter = (n, view) => {
 
 class WebGlPainter {
   kind = "WebGL";
+  n = 0;
 
   constructor(canvas, gl) {
     this.canvas = canvas;
@@ -87,6 +88,9 @@ class WebGlPainter {
 
 class PlainPainter {
   kind = "canvas";
+  n = 0;
+  at = new Float32Array(0);
+  groups = new Map();
 
   constructor(canvas) {
     this.canvas = canvas;
@@ -110,7 +114,8 @@ class PlainPainter {
     const { context, canvas } = this;
     context.clearRect(0, 0, canvas.width, canvas.height);
     const side = diameter(this.n, view);
-    for (const [colour, rows] of this.groups ?? []) {
+    for (const [colour, rows] of this.groups) {
+      if (!this.n) break; // classes are there before places are
       context.fillStyle = colour;
       for (const row of rows) {
         const x = canvas.width / 2 + (this.at[2 * row] - view.x) * view.scale * view.ratio;
