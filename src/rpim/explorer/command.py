@@ -79,5 +79,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     try:
         server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        typer.echo(f"Ended. What was decided is in {bench.versions.store.path}.")
     finally:
         background.end()

@@ -58,7 +58,7 @@ model.on("state", () => {
   }
   byId("version").replaceChildren(...state.versions.map((one) => el("option", { value: one.number }, one.number ? `Version ${one.number}` : "The run")));
   byId("version").value = state.version;
-  byId("version").disabled = state.versions.length < 2;
+  byId("version").parentElement.hidden = state.versions.length < 2;
   if (version !== null && version !== state.version) { model.select([]); if (model.run) reloadColumn(); }
   version = state.version;
   selection();

@@ -14,12 +14,13 @@ precision mediump float;
 varying vec4 paint;
 void main() {
   float r = length(gl_PointCoord - 0.5);
-  gl_FragColor = vec4(paint.rgb, paint.a * (1.0 - smoothstep(0.40, 0.5, r)));
+  float cover = paint.a * (1.0 - smoothstep(0.40, 0.5, r));
+  gl_FragColor = vec4(paint.rgb * cover, cover);
 }`;
 
 /** A painter for a canvas: places(), colours(), draw(view). A view has scale, x, y (its middle), width, height, ratio. */
 export function painter(canvas, plain = false) {
-  const gl = plain ? null : canvas.getContext("webgl", { antialias: false, alpha: true, premultipliedAlpha: false });
+  const gl = plain ? null : canvas.getContext("webgl", { antialias: false });
   return gl ? new WebGlPainter(canvas, gl) : new PlainPainter(canvas);
 }
 
@@ -61,7 +62,7 @@ class WebGlPainter {
       gl.vertexAttribPointer(at, size, type, normalised, 0, 0);
     }
     gl.enable(gl.BLEND);
-    gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); // colours come multiplied by their cover
     if (this.n) { this.places(this.lastPlaces); this.colours(...this.lastColours); }
   }
 
