@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import socket
 import time
 from itertools import count
@@ -478,6 +479,76 @@ def test_a_new_fit_that_cannot_be_made_says_why_and_one_can_be_cancelled(bench, 
     ended = wait_for(background.refitting)
     assert ended["status"] == "failed"
     assert "only one class" in ended["error"]
+
+
+def test_a_map_is_made_in_the_background_and_kept(bench, animals):
+    pytest.importorskip("umap")
+    background = Background(bench)
+    assert bench.map_kind == "principal directions"
+    before = bench.map
+    background.map()
+    assert wait_for(background.mapping)["status"] == "done"
+    assert bench.map_kind == "UMAP"
+    assert bench.map.shape == before.shape
+    np.testing.assert_array_equal(Workbench(animals).map, bench.map)
+    background.map()  # there is one, so that nothing is done
+    assert background.mapping.status == "done"
+
+
+# The page
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2, section 1.4.3."""
+
+    def luminance(colour):
+        shares = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_contrast_by_hand():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_text_can_be_read_in_both_themes(client):
+    themes = [
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+        for block in client.get("/static/tokens.css").text.split("color-scheme:")[:-1]
+    ]
+    assert len(themes) >= 3  # light, and dark by the system's choice and by the user's
+    assert themes[-1] == themes[-2]
+    for theme in themes:
+        if "ink" not in theme:
+            continue
+        for text, ground in (
+            ("ink", "ground"), ("ink", "paper"), ("ink", "raised"), ("ink", "accent-soft"), ("quiet", "ground"),
+            ("quiet", "paper"), ("quiet", "raised"), ("quiet", "accent-soft"), ("on-accent", "accent"),
+            ("accent", "paper"), ("good", "good-soft"), ("warn", "warn-soft"), ("bad", "bad-soft"), ("paper", "bad"),
+        ):  # fmt: skip
+            assert contrast(theme[text], theme[ground]) >= 4.5, (text, ground)
+        assert contrast(theme["line-strong"], theme["paper"]) >= 3  # of fields
+
+
+def test_nothing_of_the_page_comes_from_elsewhere_and_every_file_is_there(client):
+    page = client.get("/").text
+    sources = re.findall(r'(?:src|href)="([^"#]+)"', page)
+    assert all(source.startswith("/static/") for source in sources)
+    asked, seen = list(sources), set()
+    while asked:
+        path = asked.pop()
+        if path not in seen:
+            seen.add(path)
+            answer = client.get(path)
+            assert answer.status_code == 200, path
+            assert "://" not in re.sub(r"http://www\.w3\.org/\d{4}/svg", "", answer.text), path
+            asked += re.findall(r'from "(/static/[^"]+)"', answer.text)
+    assert "<script>" not in page
+    assert " style=" not in page
 
 
 # Bad input

@@ -46,7 +46,8 @@ def explore(
 
 def listen(port: int) -> socket.socket:
     """A socket at this port of this machine alone; 0 takes a free one."""
-    listening = socket.socket()
+    # Said in full, because asyncio sends small answers at once only where a socket says that it is of TCP.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
@@ -69,9 +70,10 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(32)
     background = Background(bench)
-    server = uvicorn.Server(uvicorn.Config(
-        make_app(bench, background, token, port), log_level="warning", access_log=False, timeout_graceful_shutdown=1
-    ))  # fmt: skip
+    app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
+    )
     address = f"http://127.0.0.1:{port}/?token={token}"
     typer.echo(f"{address}\nEvery decision is kept at once. Ctrl-C ends the explorer.")
     background.map()

@@ -87,9 +87,13 @@ class Child:
         code = self._process.wait()
         self.said()
         if self.status != "cancelled":
-            if code == 0:
-                self._finished(Path(self._folder.name))
-            self.status = "done" if code == 0 else "failed"
+            try:
+                if code == 0:
+                    self._finished(Path(self._folder.name))
+                self.status = "done" if code == 0 else "failed"
+            except InputError as error:
+                self._last = {"error": str(error)}
+                self.status = "failed"
         self._folder.cleanup()
 
     def cancel(self) -> None:

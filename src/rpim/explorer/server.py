@@ -6,7 +6,7 @@ import asyncio
 import json
 import mimetypes
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,14 +36,17 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".
 Row = Annotated[int, Query(ge=0)]
 
 
-def make_app(bench: Workbench, background: Background, token: str, port: int) -> Guard:
-    """The application for a run that is opened, behind its guard."""
+def make_app(
+    bench: Workbench, background: Background, token: str, port: int, is_ending: Callable[[], bool] = lambda: False
+) -> Guard:
+    """The application for a run that is opened, behind its guard; once `is_ending`, it lets go of those who listen."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _say_problems_plainly(app)
     _serve_page(app)
     _serve_rows(app, bench)
     _serve_decisions(app, bench)
     _serve_work(app, bench, background)
+    _serve_events(app, bench, background, is_ending)
     return Guard(app, token=token, port=port)
 
 
@@ -108,8 +111,8 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         }
 
     @app.get("/api/state")
-    def state() -> Any:
-        return bench.summary()
+    def state() -> Response:
+        return JSONResponse(bench.summary())
 
     @app.get("/api/map")
     def places() -> Response:
@@ -173,29 +176,29 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
             raise InputError("Another version of the run is looked at by now: look again, and repeat it.")
 
     @app.post("/api/decisions")
-    def decide(asked: DecisionRequest) -> Any:
+    def decide(asked: DecisionRequest) -> Response:
         check(asked.version)
         versions.timeline.decide(asked.version, maker(asked, bench), asked.key)
-        return bench.summary()
+        return JSONResponse(bench.summary())
 
     @app.post("/api/undo")
-    def undo(asked: OfVersion) -> Any:
+    def undo(asked: OfVersion) -> Response:
         check(asked.version)
         versions.timeline.undo(asked.version, asked.key)
-        return bench.summary()
+        return JSONResponse(bench.summary())
 
     @app.post("/api/redo")
-    def redo(asked: OfVersion) -> Any:
+    def redo(asked: OfVersion) -> Response:
         check(asked.version)
         versions.timeline.redo(asked.version, asked.key)
-        return bench.summary()
+        return JSONResponse(bench.summary())
 
     @app.post("/api/version")
-    def activate(asked: ActivateRequest) -> Any:
+    def activate(asked: ActivateRequest) -> Response:
         if asked.version not in versions.numbers():
             raise InputError("That version is no longer there: choose another.")
         versions.store.activate(asked.version)
-        return bench.summary()
+        return JSONResponse(bench.summary())
 
     @app.get("/api/changes")
     def changed(version: Row) -> Any:
@@ -208,7 +211,7 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
 
 
 def _serve_work(app: FastAPI, bench: Workbench, background: Background) -> None:
-    """What takes longer, and what has changed meanwhile."""
+    """What takes longer."""
 
     @app.get("/api/export/{form}")
     def download(form: str) -> Response:
@@ -237,15 +240,19 @@ def _serve_work(app: FastAPI, bench: Workbench, background: Background) -> None:
         background.refitting.cancel()
         return background.refitting.progress()
 
+
+def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_ending: Callable[[], bool]) -> None:
+    """What has changed, by whomever, as server-sent events; a beat now and then makes silence mean something."""
+
+    def now() -> dict[str, Any]:
+        return {"stamp": bench.stamp(), "map": bench.map_kind, "mapping": background.mapping.status,
+                "refit": background.refitting.progress()}  # fmt: skip
+
     @app.get("/api/events")
     async def events(request: Request) -> Response:
-        def now() -> dict[str, Any]:
-            return {"stamp": bench.stamp(), "map": bench.map_kind, "refit": background.refitting.progress(),
-                    "mapping": background.mapping.status}  # fmt: skip
-
         async def lines() -> AsyncIterator[str]:
             last, beat = None, 0.0
-            while not await request.is_disconnected():
+            while not is_ending() and not await request.is_disconnected():
                 found = await run_in_threadpool(now)
                 if found != last or time.monotonic() - beat > _BEAT_EVERY:
                     last, beat = found, time.monotonic()

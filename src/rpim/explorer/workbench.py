@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,8 @@ class Workbench:
     def keep_map(self, on_map: FloatArray) -> None:
         """Take a map by UMAP, now and for the next time; a folder that cannot be written is no reason to stop."""
         self.map, self.map_kind = on_map, UMAP_MAP
-        if os.access(self.run, os.W_OK):
-            with replacing(self.run / MAP_FILE) as file:
-                np.save(file, on_map, allow_pickle=False)
+        with contextlib.suppress(InputError), replacing(self.run / MAP_FILE) as file:
+            np.save(file, on_map, allow_pickle=False)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What rows can be coloured by beside their class, by name: numbers, or one text a row."""

@@ -2,7 +2,7 @@
 
 import { json } from "/static/api.js";
 import { css, ofClass } from "/static/colours.js";
-import { byId, el } from "/static/dom.js";
+import { byId, el, later } from "/static/dom.js";
 import { IndexOfPlaces } from "/static/index_of_places.js";
 import { model } from "/static/model.js";
 import { painter } from "/static/points.js";
@@ -21,17 +21,26 @@ let hovered = -1;
 let pointed = null; // a class that is pointed at elsewhere
 let line = null; // of the lasso, in places
 let lasso = false;
-let waiting = false;
+let waiting = null; // for the next frame: null, still or moving
 
-export const mapFacts = { frames: 0, get renderer() { return paint.kind; }, view };
+export const mapFacts = { frames: 0, view, get renderer() { return paint.kind; }, get share() { return share; } };
 
-export function redraw() {
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => {
-    waiting = false;
+// While the map moves, a machine that is too slow for all points draws a share of them; at rest all are drawn.
+let share = 1;
+let lastFrame = 0;
+const rest = later(() => { lastFrame = 0; redraw(); }, 160);
+
+export function redraw(moving = false) {
+  if (moving) rest();
+  if (waiting) { waiting = moving ? "moving" : waiting; return; }
+  waiting = moving ? "moving" : "still";
+  requestAnimationFrame((now) => {
+    const isMoving = waiting === "moving";
+    waiting = null;
+    if (isMoving && lastFrame) share = Math.min(1, Math.max(0.04, share * (now - lastFrame > 30 ? 0.75 : now - lastFrame < 20 ? 1.1 : 1)));
+    lastFrame = isMoving ? now : 0;
     mapFacts.frames++;
-    paint.draw(view);
+    paint.draw(view, isMoving ? share : 1);
     drawOver();
   });
 }
@@ -49,13 +58,13 @@ export function zoom(factor, px = view.width / 2, py = view.height / 2) {
   view.scale = Math.min(view.whole * 400, Math.max(view.whole * 0.4, view.scale * factor));
   view.x = x - (px - view.width / 2) / view.scale;
   view.y = y + (py - view.height / 2) / view.scale;
-  redraw();
+  redraw(true);
 }
 
 export function pan(px, py) {
   view.x -= px / view.scale;
   view.y += py / view.scale;
-  redraw();
+  redraw(true);
 }
 
 export function setLasso(on) {
@@ -142,30 +151,46 @@ function drawOver() {
   }
 }
 
+// Names are drawn once each and then copied: text with an outline takes too long to draw in every frame.
+const sprites = new Map();
+let inks = "";
+
+function nameSprite(name, weight, size, colour, ground, font) {
+  const key = `${weight} ${size} ${colour} ${name}`;
+  if (sprites.has(key)) return sprites.get(key);
+  const canvas = document.createElement("canvas");
+  const brush = canvas.getContext("2d");
+  brush.font = `${weight} ${size}px ${font}`;
+  const [width, height] = [Math.ceil(brush.measureText(name).width) + 12, size + 10];
+  [canvas.width, canvas.height] = [width * view.ratio, height * view.ratio];
+  brush.scale(view.ratio, view.ratio);
+  Object.assign(brush, { font: `${weight} ${size}px ${font}`, textBaseline: "middle", lineWidth: 4, lineJoin: "round", strokeStyle: ground, fillStyle: colour });
+  brush.strokeText(name, 6, height / 2);
+  brush.fillText(name, 6, height / 2);
+  const sprite = { canvas, width, height };
+  sprites.set(key, sprite);
+  return sprite;
+}
+
 /** Names where there is room: those of the larger classes first, of more classes the closer one looks. */
 function drawNames(style) {
+  const [ink, quiet, ground, font] = ["--ink", "--quiet", "--ground", "--font"].map((name) => style.getPropertyValue(name));
+  if (inks !== ground + view.ratio || sprites.size > 2000) { sprites.clear(); inks = ground + view.ratio; }
   const taken = [];
-  pen.textAlign = "center";
-  pen.textBaseline = "middle";
   const first = [pointed, model.open].filter((number) => number !== null);
-  const order = [...middles.filter((m) => first.includes(m.number)), ...middles.filter((m) => !first.includes(m.number))];
+  const order = first.length ? [...middles.filter((m) => first.includes(m.number)), ...middles.filter((m) => !first.includes(m.number))] : middles;
   for (const { number, x, y } of order) {
     const [px, py] = toPixel(x, y);
     if (px < 0 || py < 0 || px > view.width || py > view.height) continue;
     const chosen = first.includes(number);
-    pen.font = `${chosen ? 700 : first.length ? 500 : 600} ${chosen ? 14 : 12}px ${style.getPropertyValue("--font")}`;
+    if (!chosen && taken.some((t) => px > t[0] && px < t[2] && py > t[1] && py < t[3])) continue; // before it is drawn
     const full = model.name(number);
     const name = full.length > 28 ? `${full.slice(0, 27)}…` : full;
-    const half = pen.measureText(name).width / 2 + 6;
-    const box = [px - half, py - 10, px + half, py + 10];
+    const { canvas, width, height } = nameSprite(name, chosen ? 700 : first.length ? 500 : 600, chosen ? 14 : 12, chosen || !first.length ? ink : quiet, ground, font);
+    const box = [px - width / 2, py - height / 2, px + width / 2, py + height / 2];
     if (!chosen && taken.some((t) => box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
     taken.push(box);
-    pen.lineWidth = 4;
-    pen.lineJoin = "round";
-    pen.strokeStyle = style.getPropertyValue("--ground");
-    pen.strokeText(name, px, py);
-    pen.fillStyle = style.getPropertyValue(chosen || !first.length ? "--ink" : "--quiet");
-    pen.fillText(name, px, py);
+    pen.drawImage(canvas, Math.round(box[0] * view.ratio) / view.ratio, Math.round(box[1] * view.ratio) / view.ratio, width, height);
   }
 }
 

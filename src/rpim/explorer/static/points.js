@@ -18,7 +18,10 @@ void main() {
   gl_FragColor = vec4(paint.rgb * cover, cover);
 }`;
 
-/** A painter for a canvas: places(), colours(), draw(view). A view has scale, x, y (its middle), width, height, ratio. */
+/**
+ * A painter for a canvas: places(), colours(), draw(view, share). A view has scale, x, y (its middle), width, height,
+ * ratio. Points are drawn in a random order, so that no class lies on top, and a share of them looks like all.
+ */
 export function painter(canvas, plain = false) {
   const gl = plain ? null : canvas.getContext("webgl", { antialias: false });
   return gl ? new WebGlPainter(canvas, gl) : new PlainPainter(canvas);
@@ -29,9 +32,29 @@ export const diameter = (n, view) => {
   return view.ratio * Math.min(basis * Math.max(1, Math.sqrt(view.scale / view.whole)), 14);
 };
 
+/** The rows in a random order, always the same. */
+function shuffled(n) {
+  const order = Uint32Array.from({ length: n }, (_, k) => k);
+  let seed = 1;
+  for (let k = n - 1; k > 0; k--) {
+    seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+    const other = seed % (k + 1);
+    [order[k], order[other]] = [order[other], order[k]];
+  }
+  return order;
+}
+
+/** Of values with so many numbers a row, those of the rows in this order. */
+function inOrder(values, width, order) {
+  const out = new values.constructor(values.length);
+  for (let k = 0; k < order.length; k++) for (let d = 0; d < width; d++) out[width * k + d] = values[width * order[k] + d];
+  return out;
+}
+
 class WebGlPainter {
   kind = "WebGL";
   n = 0;
+  order = new Uint32Array(0);
 
   constructor(canvas, gl) {
     this.canvas = canvas;
@@ -63,7 +86,7 @@ class WebGlPainter {
     }
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); // colours come multiplied by their cover
-    if (this.n) { this.places(this.lastPlaces); this.colours(...this.lastColours); }
+    if (this.lastPlaces) { this.places(this.lastPlaces); this.colours(...this.lastColours); }
   }
 
   fill(name, values) {
@@ -71,10 +94,21 @@ class WebGlPainter {
     this.gl.bufferData(this.gl.ARRAY_BUFFER, values, this.gl.DYNAMIC_DRAW);
   }
 
-  places(places) { this.n = places.length / 2; this.lastPlaces = places; this.fill("place", places); }
-  colours(colours, sizes) { this.lastColours = [colours, sizes]; this.fill("colour", colours); this.fill("size", sizes); }
+  places(places) {
+    this.n = places.length / 2;
+    if (this.order.length !== this.n) this.order = shuffled(this.n);
+    this.lastPlaces = places;
+    this.fill("place", inOrder(places, 2, this.order));
+  }
 
-  draw(view) {
+  colours(colours, sizes) {
+    this.lastColours = [colours, sizes];
+    if (sizes.length !== this.n) return; // classes are there before places are
+    this.fill("colour", inOrder(colours, 4, this.order));
+    this.fill("size", inOrder(sizes, 1, this.order));
+  }
+
+  draw(view, share = 1) {
     const { gl } = this;
     gl.viewport(0, 0, this.canvas.width, this.canvas.height);
     gl.clearColor(0, 0, 0, 0);
@@ -83,7 +117,7 @@ class WebGlPainter {
     gl.uniform2f(this.uniform.scale, sx, sy);
     gl.uniform2f(this.uniform.shift, -view.x * sx, -view.y * sy);
     gl.uniform1f(this.uniform.diameter, diameter(this.n, view));
-    gl.drawArrays(gl.POINTS, 0, this.n);
+    if (this.lastColours?.[1].length === this.n) gl.drawArrays(gl.POINTS, 0, Math.ceil(share * this.n));
   }
 }
 
@@ -111,14 +145,16 @@ class PlainPainter {
     this.groups = groups;
   }
 
-  draw(view) {
+  draw(view, share = 1) {
     const { context, canvas } = this;
+    const step = Math.max(1, Math.round(1 / share));
     context.clearRect(0, 0, canvas.width, canvas.height);
     const side = diameter(this.n, view);
     for (const [colour, rows] of this.groups) {
       if (!this.n) break; // classes are there before places are
       context.fillStyle = colour;
-      for (const row of rows) {
+      for (let k = 0; k < rows.length; k += step) {
+        const row = rows[k];
         const x = canvas.width / 2 + (this.at[2 * row] - view.x) * view.scale * view.ratio;
         const y = canvas.height / 2 - (this.at[2 * row + 1] - view.y) * view.scale * view.ratio;
         if (x < 0 || y < 0 || x > canvas.width || y > canvas.height) continue;
