@@ -23,7 +23,8 @@ let line = null; // of the lasso, in places
 let lasso = false;
 let waiting = null; // for the next frame: null, still or moving
 
-export const mapFacts = { frames: 0, view, get renderer() { return paint.kind; }, get share() { return share; } };
+export const mapFacts = { frames: 0, view, least: 0.04, // the smallest share of the points that is drawn while the map moves
+  get renderer() { return paint.kind; }, get share() { return share; } };
 
 // While the map moves, a machine that is too slow for all points draws a share of them; at rest all are drawn.
 let share = 1;
@@ -37,7 +38,7 @@ export function redraw(moving = false) {
   requestAnimationFrame((now) => {
     const isMoving = waiting === "moving";
     waiting = null;
-    if (isMoving && lastFrame) share = Math.min(1, Math.max(0.04, share * (now - lastFrame > 30 ? 0.75 : now - lastFrame < 20 ? 1.1 : 1)));
+    if (isMoving && lastFrame) share = Math.min(1, Math.max(mapFacts.least, share * (now - lastFrame > 30 ? 0.75 : now - lastFrame < 20 ? 1.1 : 1)));
     lastFrame = isMoving ? now : 0;
     mapFacts.frames++;
     paint.draw(view, isMoving ? share : 1);
