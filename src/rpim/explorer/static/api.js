@@ -62,7 +62,10 @@ export async function change(path, facts = {}) {
 export function listen(heard) {
   let source;
   let watchdog;
-  const silent = () => { connected(false); start(); };
+  const silent = () => {
+    connected(false);
+    start();
+  };
   function wait(milliseconds) {
     clearTimeout(watchdog);
     watchdog = setTimeout(silent, milliseconds);

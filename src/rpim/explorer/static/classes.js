@@ -33,25 +33,54 @@ export function drawClasses() {
   const classes = shown();
   list.replaceChildren(...classes.map(line));
   if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No class is like that.")));
-  byId("class-count").textContent = `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
+  byId("class-count").textContent =
+    `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
   byId("merge-bar").hidden = checked.size < 2;
   byId("merge-count").textContent = `${checked.size} chosen`;
   if (focused) list.querySelector(`li[data-number="${focused}"] .class`)?.focus();
 }
 
 function line(one) {
-  const badge = one.accepted ? el("span", { className: "badge good" }, "accepted") : one.known ? null : el("span", { className: "badge new" }, "new");
-  return el("li", { data: { number: one.number, open: String(one.number === model.open) },
-      onmouseenter: () => pointAt(one.number), onmouseleave: () => pointAt(null) },
-    el("input", { type: "checkbox", checked: checked.has(one.number), "aria-label": `Choose ${one.name} for merging`,
-      onchange: (event) => { event.target.checked ? checked.add(one.number) : checked.delete(one.number); drawClasses(); } }),
-    el("button", { className: "class", "aria-current": one.number === model.open ? "true" : null, onclick: () => model.show(one.number) },
+  const badge = one.accepted
+    ? el("span", { className: "badge good" }, "accepted")
+    : one.known
+      ? null
+      : el("span", { className: "badge new" }, "new");
+  return el(
+    "li",
+    {
+      data: { number: one.number, open: String(one.number === model.open) },
+      onmouseenter: () => pointAt(one.number),
+      onmouseleave: () => pointAt(null),
+    },
+    el("input", {
+      type: "checkbox",
+      checked: checked.has(one.number),
+      "aria-label": `Choose ${one.name} for merging`,
+      onchange: (event) => {
+        event.target.checked ? checked.add(one.number) : checked.delete(one.number);
+        drawClasses();
+      },
+    }),
+    el(
+      "button",
+      {
+        className: "class",
+        "aria-current": one.number === model.open ? "true" : null,
+        onclick: () => model.show(one.number),
+      },
       el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
       el("span", { className: "name", title: one.name }, one.name),
       el("span", { className: "size", "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en")),
-      el("span", { className: "sure" },
+      el(
+        "span",
+        { className: "sure" },
         el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.sureness) } })),
-        el("span", {}, `${percent(one.sureness)} sure`), badge)));
+        el("span", {}, `${percent(one.sureness)} sure`),
+        badge,
+      ),
+    ),
+  );
 }
 
 filter.oninput = drawClasses;
@@ -68,8 +97,14 @@ list.addEventListener("keydown", (event) => {
   const buttons = [...list.querySelectorAll(".class")];
   const at = buttons.indexOf(document.activeElement);
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
-  if (buttons[to]) { event.preventDefault(); buttons[to].focus(); }
+  if (buttons[to]) {
+    event.preventDefault();
+    buttons[to].focus();
+  }
 });
-byId("merge-none").onclick = () => { checked.clear(); drawClasses(); };
+byId("merge-none").onclick = () => {
+  checked.clear();
+  drawClasses();
+};
 
 for (const what of ["state", "open", "theme"]) model.on(what, drawClasses);

@@ -5,7 +5,15 @@ import { css, ofAmount, ofClass, ofKnown, ofNothing } from "/static/colours.js";
 import { byId, el } from "/static/dom.js";
 import { JUNK, model } from "/static/model.js";
 
-const NAMES = { class: "class", known: "known or new", sureness: "sureness", outlier: "how little it fits", given: "given label", split: "split", truth: "truth" };
+const NAMES = {
+  class: "class",
+  known: "known or new",
+  sureness: "sureness",
+  outlier: "how little it fits",
+  given: "given label",
+  split: "split",
+  truth: "truth",
+};
 let by = "class";
 let values = null; // of the column
 const select = byId("colour");
@@ -62,7 +70,9 @@ function rule() {
       return Number.isFinite(share) ? shades[Math.round(64 * Math.min(1, Math.max(0, share)))] : none;
     };
   }
-  const cache = model.run.columns[by].map((name, k) => (name === "" || name === "-1" || name === "nan" ? ofNothing() : ofClass(k)));
+  const cache = model.run.columns[by].map((name, k) =>
+    name === "" || name === "-1" || name === "nan" ? ofNothing() : ofClass(k),
+  );
   return (row) => cache[values[row]];
 }
 
@@ -78,9 +88,17 @@ export function colouring({ pointed }) {
   for (let row = 0; row < n; row++) {
     const [r, g, b] = colour(row);
     let strength = model.codes[row] === JUNK ? 60 : selected.size > 1 ? 100 : 215;
-    if (hits) { strength = hits[row] ? 255 : 40; if (hits[row]) sizes[row] = 120; }
-    else if (chosen !== null) { strength = model.codes[row] === chosen ? 255 : 72; if (strength === 255) sizes[row] = 90; }
-    if (selected.has(row)) { strength = 255; sizes[row] = 255; }
+    if (hits) {
+      strength = hits[row] ? 255 : 40;
+      if (hits[row]) sizes[row] = 120;
+    } else if (chosen !== null) {
+      strength = model.codes[row] === chosen ? 255 : 72;
+      if (strength === 255) sizes[row] = 90;
+    }
+    if (selected.has(row)) {
+      strength = 255;
+      sizes[row] = 255;
+    }
     colours.set([r, g, b, strength], 4 * row);
   }
   return { colours, sizes };
@@ -88,9 +106,25 @@ export function colouring({ pointed }) {
 
 export function legend() {
   const box = byId("legend");
-  const entry = (rgb, name) => el("span", { className: "field" }, el("span", { className: "swatch", style: { background: css(rgb) } }), name);
-  if (by === "known") box.replaceChildren(entry(ofKnown(true), "known"), entry(ofKnown(false), "new"), entry(ofNothing(), "no class, junk"));
-  else if (model.run?.columns[by] === null) box.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((t) => entry(ofAmount(t), by === "sureness" ? `${100 * t}%` : t === 0 ? "fits" : t === 1 ? "fits least" : "")));
-  else if (by !== "class" && model.run?.columns[by].length <= 12) box.replaceChildren(...model.run.columns[by].map((name, k) => entry(name && name !== "-1" && name !== "nan" ? ofClass(k) : ofNothing(), name || "none")));
+  const entry = (rgb, name) =>
+    el("span", { className: "field" }, el("span", { className: "swatch", style: { background: css(rgb) } }), name);
+  if (by === "known")
+    box.replaceChildren(
+      entry(ofKnown(true), "known"),
+      entry(ofKnown(false), "new"),
+      entry(ofNothing(), "no class, junk"),
+    );
+  else if (model.run?.columns[by] === null)
+    box.replaceChildren(
+      ...[0, 0.25, 0.5, 0.75, 1].map((t) =>
+        entry(ofAmount(t), by === "sureness" ? `${100 * t}%` : t === 0 ? "fits" : t === 1 ? "fits least" : ""),
+      ),
+    );
+  else if (by !== "class" && model.run?.columns[by].length <= 12)
+    box.replaceChildren(
+      ...model.run.columns[by].map((name, k) =>
+        entry(name && name !== "-1" && name !== "nan" ? ofClass(k) : ofNothing(), name || "none"),
+      ),
+    );
   else box.replaceChildren();
 }

@@ -24,7 +24,19 @@ export const isDark = () => getComputedStyle(document.documentElement).colorSche
 
 export function ofClass(number) {
   if (number < 0) return ofNothing();
-  const [light, chroma] = (isDark() ? [[0.74, 0.15], [0.62, 0.17], [0.86, 0.1]] : [[0.6, 0.16], [0.72, 0.14], [0.45, 0.13]])[number % 3];
+  const [light, chroma] = (
+    isDark()
+      ? [
+          [0.74, 0.15],
+          [0.62, 0.17],
+          [0.86, 0.1],
+        ]
+      : [
+          [0.6, 0.16],
+          [0.72, 0.14],
+          [0.45, 0.13],
+        ]
+  )[number % 3];
   return oklch(light, chroma, 25 + number * THETA);
 }
 

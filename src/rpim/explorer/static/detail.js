@@ -8,7 +8,11 @@ import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
 
 const head = byId("detail-head");
-const ORDERS = [["typical", "Typical"], ["doubtful", "Doubtful"], ["nearby", "Nearby, of other classes"]];
+const ORDERS = [
+  ["typical", "Typical"],
+  ["doubtful", "Doubtful"],
+  ["nearby", "Nearby, of other classes"],
+];
 let order = "typical";
 let showing = { kind: "none" }; // none, class, selection, similar
 let renaming = false;
@@ -32,44 +36,115 @@ function stopRename() {
 
 function nameOf(one) {
   const swatch = el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } });
-  if (!renaming) return el("div", { className: "detail-name" }, swatch, el("h2", { id: "detail-title", tabIndex: -1 }, one.name));
-  const field = el("input", { type: "text", value: one.name, maxLength: 200, "aria-label": "Name of the class", autocomplete: "off" });
+  if (!renaming)
+    return el("div", { className: "detail-name" }, swatch, el("h2", { id: "detail-title", tabIndex: -1 }, one.name));
+  const field = el("input", {
+    type: "text",
+    value: one.name,
+    maxLength: 200,
+    "aria-label": "Name of the class",
+    autocomplete: "off",
+  });
   const save = async () => {
     const name = field.value.trim();
     if (!name || name === one.name || (await rename(one.number, name))) stopRename();
   };
   field.onkeydown = (event) => {
-    if (event.key === "Enter") { event.preventDefault(); save(); }
-    if (event.key === "Escape") { event.stopPropagation(); stopRename(); }
+    if (event.key === "Enter") {
+      event.preventDefault();
+      save();
+    }
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      stopRename();
+    }
   };
-  return el("div", { className: "detail-name" }, swatch, el("h2", { id: "detail-title", className: "hidden" }, `Rename ${one.name}`), field,
-    el("button", { className: "primary", onclick: save }, "Save"), el("button", { onclick: stopRename }, "Cancel"));
+  return el(
+    "div",
+    { className: "detail-name" },
+    swatch,
+    el("h2", { id: "detail-title", className: "hidden" }, `Rename ${one.name}`),
+    field,
+    el("button", { className: "primary", onclick: save }, "Save"),
+    el("button", { onclick: stopRename }, "Cancel"),
+  );
 }
 
 function drawClass(one) {
   const fact = (value, what) => el("span", {}, el("b", {}, value), ` ${what}`);
   head.replaceChildren(
     nameOf(one),
-    el("div", { className: "facts" }, fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"), one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
-      fact(percent(one.sureness), "sure"), one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable"),
-      el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"), one.accepted ? el("span", { className: "badge good" }, "accepted") : null),
-    el("div", { className: "actions" },
-      el("button", { id: "accept", className: one.accepted ? "" : "primary", onclick: () => accept(one.number, !one.accepted) }, one.accepted ? "Reopen" : "Accept"),
+    el(
+      "div",
+      { className: "facts" },
+      fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
+      one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
+      fact(percent(one.sureness), "sure"),
+      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable"),
+      el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
+      one.accepted ? el("span", { className: "badge good" }, "accepted") : null,
+    ),
+    el(
+      "div",
+      { className: "actions" },
+      el(
+        "button",
+        { id: "accept", className: one.accepted ? "" : "primary", onclick: () => accept(one.number, !one.accepted) },
+        one.accepted ? "Reopen" : "Accept",
+      ),
       el("button", { id: "rename", onclick: startRename }, "Rename"),
       el("button", { id: "split", onclick: () => askSplit(one.number) }, "Split…"),
-      el("button", { id: "merge-into", onclick: () => askMergeInto(one.number) }, "Merge into…")),
-    el("div", { className: "orders", role: "tablist", "aria-label": "Which rows" }, ...ORDERS.map(([key, name]) =>
-      el("button", { role: "tab", "aria-selected": String(order === key), "aria-controls": "items", data: { order: key }, onclick: () => { order = key; drawHead(); fill(); } }, name))),
+      el("button", { id: "merge-into", onclick: () => askMergeInto(one.number) }, "Merge into…"),
+    ),
+    el(
+      "div",
+      { className: "orders", role: "tablist", "aria-label": "Which rows" },
+      ...ORDERS.map(([key, name]) =>
+        el(
+          "button",
+          {
+            role: "tab",
+            "aria-selected": String(order === key),
+            "aria-controls": "items",
+            data: { order: key },
+            onclick: () => {
+              order = key;
+              drawHead();
+              fill();
+            },
+          },
+          name,
+        ),
+      ),
+    ),
   );
 }
 
 function drawHead() {
   const one = showing.kind === "class" ? model.byNumber.get(model.open) : null;
-  if (one) { drawClass(one); return; }
-  const back = model.open !== null ? el("button", { onclick: () => model.show(model.open) }, `Back to ${model.name(model.open)}`) : null;
-  const title = { none: "Choose a class", selection: `${count(model.selected.size, "row")} selected`, similar: "Rows like this one" }[showing.kind];
-  head.replaceChildren(el("h2", { id: "detail-title", tabIndex: -1 }, title),
-    showing.kind === "none" ? el("p", { className: "quiet" }, "Open one from the list, or click a point on the map. Draw around points with Shift to select them.") : el("div", { className: "actions" }, back));
+  if (one) {
+    drawClass(one);
+    return;
+  }
+  const back =
+    model.open !== null
+      ? el("button", { onclick: () => model.show(model.open) }, `Back to ${model.name(model.open)}`)
+      : null;
+  const title = {
+    none: "Choose a class",
+    selection: `${count(model.selected.size, "row")} selected`,
+    similar: "Rows like this one",
+  }[showing.kind];
+  head.replaceChildren(
+    el("h2", { id: "detail-title", tabIndex: -1 }, title),
+    showing.kind === "none"
+      ? el(
+          "p",
+          { className: "quiet" },
+          "Open one from the list, or click a point on the map. Draw around points with Shift to select them.",
+        )
+      : el("div", { className: "actions" }, back),
+  );
 }
 
 function fill(keep = false) {
@@ -88,10 +163,17 @@ export function show(what) {
 
 byId("items").addEventListener("similar", (event) => show({ kind: "similar", row: event.detail }));
 
-model.on("open", () => { order = "typical"; show({ kind: model.open === null ? "none" : "class" }); });
+model.on("open", () => {
+  order = "typical";
+  show({ kind: model.open === null ? "none" : "class" });
+});
 model.on("state", () => {
   if (showing.kind === "class" && model.open === null) showing = { kind: "none" };
   if (!renaming) drawHead();
   fill(true);
 });
-model.on("selection", () => { if (showing.kind === "selection" && model.selected.size) { drawHead(); } });
+model.on("selection", () => {
+  if (showing.kind === "selection" && model.selected.size) {
+    drawHead();
+  }
+});

@@ -31,7 +31,19 @@ export function later(work, wait) {
 
 export function say(text, { bad = false, action = null, seconds = 4 } = {}) {
   const message = el("div", { className: bad ? "message bad" : "message" }, el("span", {}, text));
-  if (action) message.append(el("button", { onclick: () => { message.remove(); action.run(); } }, action.name));
+  if (action)
+    message.append(
+      el(
+        "button",
+        {
+          onclick: () => {
+            message.remove();
+            action.run();
+          },
+        },
+        action.name,
+      ),
+    );
   byId("messages").append(message);
   setTimeout(() => message.remove(), (bad ? 2 : 1) * seconds * 1000);
 }

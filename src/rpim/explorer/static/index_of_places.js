@@ -7,8 +7,10 @@ export class IndexOfPlaces {
     const n = places.length / 2;
     let [x0, y0, x1, y1] = [Infinity, Infinity, -Infinity, -Infinity];
     for (let i = 0; i < n; i++) {
-      x0 = Math.min(x0, places[2 * i]); x1 = Math.max(x1, places[2 * i]);
-      y0 = Math.min(y0, places[2 * i + 1]); y1 = Math.max(y1, places[2 * i + 1]);
+      x0 = Math.min(x0, places[2 * i]);
+      x1 = Math.max(x1, places[2 * i]);
+      y0 = Math.min(y0, places[2 * i + 1]);
+      y1 = Math.max(y1, places[2 * i + 1]);
     }
     if (n === 0) [x0, y0, x1, y1] = [0, 0, 1, 1];
     this.places = places;
@@ -27,8 +29,12 @@ export class IndexOfPlaces {
     for (let i = 0; i < n; i++) this.rows[next[cells[i]]++] = i;
   }
 
-  column(x) { return Math.min(CELLS - 1, Math.max(0, Math.floor((x - this.box.x0) / this.width))); }
-  line(y) { return Math.min(CELLS - 1, Math.max(0, Math.floor((y - this.box.y0) / this.height))); }
+  column(x) {
+    return Math.min(CELLS - 1, Math.max(0, Math.floor((x - this.box.x0) / this.width)));
+  }
+  line(y) {
+    return Math.min(CELLS - 1, Math.max(0, Math.floor((y - this.box.y0) / this.height)));
+  }
 
   *within(x0, y0, x1, y1) {
     for (let line = this.line(y0); line <= this.line(y1); line++) {

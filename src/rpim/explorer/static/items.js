@@ -19,12 +19,20 @@ export const sources = {
     empty: order === "nearby" ? "No other rows are near." : "This class has no rows.",
     fetch: (start) => json(`/api/classes/${number}/items?order=${order}&start=${start}&count=${PAGE}`),
   }),
-  similar: (row) => ({ empty: "", fetch: (start) => (start ? { total: loaded, items: [] } : json(`/api/rows/${row}/similar`).then(({ items }) => ({ total: items.length, items }))) }),
+  similar: (row) => ({
+    empty: "",
+    fetch: (start) =>
+      start
+        ? { total: loaded, items: [] }
+        : json(`/api/rows/${row}/similar`).then(({ items }) => ({ total: items.length, items })),
+  }),
   rows: (rows) => ({
     empty: "Nothing is selected.",
     fetch: (start) => {
       const some = rows.slice(start, start + PAGE);
-      return some.length ? json(`/api/items?rows=${some.join(",")}`).then(({ items }) => ({ total: rows.length, items })) : { total: rows.length, items: [] };
+      return some.length
+        ? json(`/api/items?rows=${some.join(",")}`).then(({ items }) => ({ total: rows.length, items }))
+        : { total: rows.length, items: [] };
     },
   }),
 };
@@ -68,19 +76,44 @@ async function more() {
 }
 
 function card(item) {
-  const frame = model.run.shows !== "images" ? null : el("div", { className: "frame" },
-    el("img", { src: `/api/pictures/${item.row}?size=160`, alt: item.id, loading: "lazy", onerror: (event) => event.target.replaceWith("not found") }));
+  const frame =
+    model.run.shows !== "images"
+      ? null
+      : el(
+          "div",
+          { className: "frame" },
+          el("img", {
+            src: `/api/pictures/${item.row}?size=160`,
+            alt: item.id,
+            loading: "lazy",
+            onerror: (event) => event.target.replaceWith("not found"),
+          }),
+        );
   const elsewhere = item.class !== model.open || item.junk;
-  return el("div", { className: "item", role: "option", tabIndex: -1, "aria-selected": String(model.selected.has(item.row)), data: { row: item.row } },
+  return el(
+    "div",
+    {
+      className: "item",
+      role: "option",
+      tabIndex: -1,
+      "aria-selected": String(model.selected.has(item.row)),
+      data: { row: item.row },
+    },
     frame,
     el("div", { className: "text" }, item.text ?? item.id),
-    el("div", { className: "about" },
-      elsewhere ? el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }) : null,
+    el(
+      "div",
+      { className: "about" },
+      elsewhere
+        ? el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } })
+        : null,
       elsewhere ? el("span", {}, item.junk ? "junk" : model.name(item.class)) : null,
       el("span", {}, `${percent(item.sureness)} sure`),
       item.sureness < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
-      item.by_hand ? el("span", { className: "badge good" }, "by hand") : null));
+      item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
+    ),
+  );
 }
 
 const cards = () => [...box.querySelectorAll(".item")];
@@ -120,7 +153,14 @@ box.addEventListener("keydown", (event) => {
   const columns = all.findIndex((one) => one.offsetTop > all[0].offsetTop);
   const down = columns < 1 ? all.length : columns;
   const at = all.indexOf(target);
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + down, ArrowUp: at - down, Home: 0, End: all.length - 1 }[event.key];
+  const to = {
+    ArrowRight: at + 1,
+    ArrowLeft: at - 1,
+    ArrowDown: at + down,
+    ArrowUp: at - down,
+    Home: 0,
+    End: all.length - 1,
+  }[event.key];
   if (to !== undefined) {
     event.preventDefault();
     if (to > all.length - 12) more();
@@ -128,10 +168,17 @@ box.addEventListener("keydown", (event) => {
       focusOn(all[to]);
       if (event.shiftKey) model.select([Number(all[to].dataset.row)], "add");
     }
-  } else if (event.key === " ") { event.preventDefault(); choose(target, event); }
-  else if (event.key === "Enter") { event.preventDefault(); box.dispatchEvent(new CustomEvent("similar", { detail: Number(target.dataset.row) })); }
+  } else if (event.key === " ") {
+    event.preventDefault();
+    choose(target, event);
+  } else if (event.key === "Enter") {
+    event.preventDefault();
+    box.dispatchEvent(new CustomEvent("similar", { detail: Number(target.dataset.row) }));
+  }
 });
-box.addEventListener("scroll", () => { if (box.scrollTop + box.clientHeight > box.scrollHeight - 600) more(); });
+box.addEventListener("scroll", () => {
+  if (box.scrollTop + box.clientHeight > box.scrollHeight - 600) more();
+});
 
 model.on("selection", () => {
   for (const one of cards()) one.setAttribute("aria-selected", model.selected.has(Number(one.dataset.row)));

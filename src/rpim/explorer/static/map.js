@@ -5,6 +5,7 @@ import { css, ofClass } from "/static/colours.js";
 import { byId, el, later } from "/static/dom.js";
 import { IndexOfPlaces } from "/static/index_of_places.js";
 import { model } from "/static/model.js";
+import { drawNames, middlesOfClasses } from "/static/names.js";
 import { painter } from "/static/points.js";
 import { colouring } from "/static/colouring.js";
 
@@ -16,29 +17,48 @@ const paint = painter(byId("points"), new URLSearchParams(location.search).get("
 
 const view = { scale: 1, whole: 1, x: 0, y: 0, width: 1, height: 1, ratio: 1 };
 let index = new IndexOfPlaces(new Float32Array(0));
-let middles = []; // [{number, x, y, rows}]
+let middles = [];
 let hovered = -1;
 let pointed = null; // a class that is pointed at elsewhere
 let line = null; // of the lasso, in places
 let lasso = false;
 let waiting = null; // for the next frame: null, still or moving
 
-export const mapFacts = { frames: 0, view, least: 0.04, // the smallest share of the points that is drawn while the map moves
-  get renderer() { return paint.kind; }, get share() { return share; } };
+export const mapFacts = {
+  frames: 0,
+  view,
+  least: 0.04, // the smallest share of the points that is drawn while the map moves
+  get renderer() {
+    return paint.kind;
+  },
+  get share() {
+    return share;
+  },
+};
 
 // While the map moves, a machine that is too slow for all points draws a share of them; at rest all are drawn.
 let share = 1;
 let lastFrame = 0;
-const rest = later(() => { lastFrame = 0; redraw(); }, 160);
+const rest = later(() => {
+  lastFrame = 0;
+  redraw();
+}, 160);
 
 export function redraw(moving = false) {
   if (moving) rest();
-  if (waiting) { waiting = moving ? "moving" : waiting; return; }
+  if (waiting) {
+    waiting = moving ? "moving" : waiting;
+    return;
+  }
   waiting = moving ? "moving" : "still";
   requestAnimationFrame((now) => {
     const isMoving = waiting === "moving";
     waiting = null;
-    if (isMoving && lastFrame) share = Math.min(1, Math.max(mapFacts.least, share * (now - lastFrame > 30 ? 0.75 : now - lastFrame < 20 ? 1.1 : 1)));
+    if (isMoving && lastFrame)
+      share = Math.min(
+        1,
+        Math.max(mapFacts.least, share * (now - lastFrame > 30 ? 0.75 : now - lastFrame < 20 ? 1.1 : 1)),
+      );
     lastFrame = isMoving ? now : 0;
     mapFacts.frames++;
     paint.draw(view, isMoving ? share : 1);
@@ -108,28 +128,17 @@ function resize() {
   redraw();
 }
 
-/** The middle of each class: the median of its rows, of some where it has many. */
-function findMiddles() {
-  const rows = new Map();
-  for (let row = 0; row < model.codes.length; row++) {
-    const number = model.codes[row];
-    if (number < 0) continue;
-    if (!rows.has(number)) rows.set(number, []);
-    rows.get(number).push(row);
-  }
-  const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
-  middles = [...rows].map(([number, all]) => {
-    const step = Math.max(1, Math.floor(all.length / 400));
-    const some = all.filter((_, k) => k % step === 0);
-    return { number, rows: all.length, x: median(some.map((r) => model.places[2 * r])), y: median(some.map((r) => model.places[2 * r + 1])) };
-  }).sort((a, b) => b.rows - a.rows);
-}
-
 function drawOver() {
   const style = getComputedStyle(document.documentElement);
   pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   pen.clearRect(0, 0, view.width, view.height);
-  drawNames(style);
+  drawNames(
+    pen,
+    view,
+    toPixel,
+    middles,
+    [pointed, model.open].filter((number) => number !== null),
+  );
   if (hovered >= 0) {
     const [x, y] = toPixel(model.places[2 * hovered], model.places[2 * hovered + 1]);
     pen.strokeStyle = style.getPropertyValue("--ink");
@@ -152,49 +161,6 @@ function drawOver() {
   }
 }
 
-// Names are drawn once each and then copied: text with an outline takes too long to draw in every frame.
-const sprites = new Map();
-let inks = "";
-
-function nameSprite(name, weight, size, colour, ground, font) {
-  const key = `${weight} ${size} ${colour} ${name}`;
-  if (sprites.has(key)) return sprites.get(key);
-  const canvas = document.createElement("canvas");
-  const brush = canvas.getContext("2d");
-  brush.font = `${weight} ${size}px ${font}`;
-  const [width, height] = [Math.ceil(brush.measureText(name).width) + 12, size + 10];
-  [canvas.width, canvas.height] = [width * view.ratio, height * view.ratio];
-  brush.scale(view.ratio, view.ratio);
-  Object.assign(brush, { font: `${weight} ${size}px ${font}`, textBaseline: "middle", lineWidth: 4, lineJoin: "round", strokeStyle: ground, fillStyle: colour });
-  brush.strokeText(name, 6, height / 2);
-  brush.fillText(name, 6, height / 2);
-  const sprite = { canvas, width, height };
-  sprites.set(key, sprite);
-  return sprite;
-}
-
-/** Names where there is room: those of the larger classes first, of more classes the closer one looks. */
-function drawNames(style) {
-  const [ink, quiet, ground, font] = ["--ink", "--quiet", "--ground", "--font"].map((name) => style.getPropertyValue(name));
-  if (inks !== ground + view.ratio || sprites.size > 2000) { sprites.clear(); inks = ground + view.ratio; }
-  const taken = [];
-  const first = [pointed, model.open].filter((number) => number !== null);
-  const order = first.length ? [...middles.filter((m) => first.includes(m.number)), ...middles.filter((m) => !first.includes(m.number))] : middles;
-  for (const { number, x, y } of order) {
-    const [px, py] = toPixel(x, y);
-    if (px < 0 || py < 0 || px > view.width || py > view.height) continue;
-    const chosen = first.includes(number);
-    if (!chosen && taken.some((t) => px > t[0] && px < t[2] && py > t[1] && py < t[3])) continue; // before it is drawn
-    const full = model.name(number);
-    const name = full.length > 28 ? `${full.slice(0, 27)}…` : full;
-    const { canvas, width, height } = nameSprite(name, chosen ? 700 : first.length ? 500 : 600, chosen ? 14 : 12, chosen || !first.length ? ink : quiet, ground, font);
-    const box = [px - width / 2, py - height / 2, px + width / 2, py + height / 2];
-    if (!chosen && taken.some((t) => box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
-    taken.push(box);
-    pen.drawImage(canvas, Math.round(box[0] * view.ratio) / view.ratio, Math.round(box[1] * view.ratio) / view.ratio, width, height);
-  }
-}
-
 // What is under the pointer
 
 let shown = -1;
@@ -202,9 +168,16 @@ const known = new Map(); // items that were fetched, until something changes
 
 async function hover(px, py) {
   const row = index.nearest(...toPlace(px, py), 12 / view.scale);
-  if (row !== hovered) { hovered = row; redraw(); }
+  if (row !== hovered) {
+    hovered = row;
+    redraw();
+  }
   over.style.cursor = lasso ? "" : row >= 0 ? "pointer" : "";
-  if (row < 0) { tip.hidden = true; shown = -1; return; }
+  if (row < 0) {
+    tip.hidden = true;
+    shown = -1;
+    return;
+  }
   if (row !== shown) {
     shown = row;
     if (!known.has(row)) known.set(row, await json(`/api/rows/${row}`).catch(() => null));
@@ -218,14 +191,22 @@ async function hover(px, py) {
 }
 
 function fillTip(item) {
-  const picture = model.run.shows === "images"
-    ? el("img", { src: `/api/pictures/${item.row}?size=160`, alt: "", onerror: (event) => event.target.remove() }) : null;
-  tip.replaceChildren(...[
-    picture,
-    el("p", {}, item.text ?? item.id),
-    el("p", { className: "quiet" }, el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }),
-      ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.sureness)}% sure`),
-  ].filter(Boolean));
+  const picture =
+    model.run.shows === "images"
+      ? el("img", { src: `/api/pictures/${item.row}?size=160`, alt: "", onerror: (event) => event.target.remove() })
+      : null;
+  tip.replaceChildren(
+    ...[
+      picture,
+      el("p", {}, item.text ?? item.id),
+      el(
+        "p",
+        { className: "quiet" },
+        el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }),
+        ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.sureness)}% sure`,
+      ),
+    ].filter(Boolean),
+  );
 }
 
 // Pointers: one moves the map or draws, two pinch
@@ -241,11 +222,16 @@ over.addEventListener("pointerdown", (event) => {
 });
 over.addEventListener("pointermove", (event) => {
   const before = pointers.get(event.pointerId);
-  if (!before) { hover(event.offsetX, event.offsetY); return; }
+  if (!before) {
+    hover(event.offsetX, event.offsetY);
+    return;
+  }
   const now = [event.offsetX, event.offsetY];
   if (Math.hypot(now[0] - before[0], now[1] - before[1]) > 2) moved = true;
-  if (line) { line.push(toPlace(...now)); redraw(); }
-  else if (pointers.size === 2) pinch(event.pointerId, before, now);
+  if (line) {
+    line.push(toPlace(...now));
+    redraw();
+  } else if (pointers.size === 2) pinch(event.pointerId, before, now);
   else pan(now[0] - before[0], now[1] - before[1]);
   pointers.set(event.pointerId, now);
   tip.hidden = true;
@@ -267,16 +253,35 @@ function released(event) {
 }
 over.addEventListener("pointerup", released);
 over.addEventListener("pointercancel", released);
-over.addEventListener("pointerleave", () => { hovered = -1; tip.hidden = true; redraw(); });
-over.addEventListener("wheel", (event) => {
-  event.preventDefault();
-  zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), event.offsetX, event.offsetY);
-}, { passive: false });
+over.addEventListener("pointerleave", () => {
+  hovered = -1;
+  tip.hidden = true;
+  redraw();
+});
+over.addEventListener(
+  "wheel",
+  (event) => {
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), event.offsetX, event.offsetY);
+  },
+  { passive: false },
+);
 over.addEventListener("keydown", (event) => {
   const step = 60;
-  const work = { ArrowLeft: () => pan(step, 0), ArrowRight: () => pan(-step, 0), ArrowUp: () => pan(0, step), ArrowDown: () => pan(0, -step),
-    "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: fitAll }[event.key];
-  if (work && !event.ctrlKey && !event.metaKey) { event.preventDefault(); work(); }
+  const work = {
+    ArrowLeft: () => pan(step, 0),
+    ArrowRight: () => pan(-step, 0),
+    ArrowUp: () => pan(0, step),
+    ArrowDown: () => pan(0, -step),
+    "+": () => zoom(1.4),
+    "=": () => zoom(1.4),
+    "-": () => zoom(1 / 1.4),
+    0: fitAll,
+  }[event.key];
+  if (work && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    work();
+  }
 });
 
 byId("zoom-in").onclick = () => zoom(1.5);
@@ -288,10 +293,15 @@ new ResizeObserver(resize).observe(stage);
 model.on("map", () => {
   index = new IndexOfPlaces(model.places);
   paint.places(model.places);
-  findMiddles();
+  middles = middlesOfClasses();
   recolour();
   fitAll();
   byId("map-kind").textContent = model.run.map === "UMAP" ? "by UMAP" : "by principal directions";
 });
-model.on("state", () => { known.clear(); shown = -1; findMiddles(); recolour(); });
+model.on("state", () => {
+  known.clear();
+  shown = -1;
+  middles = middlesOfClasses();
+  recolour();
+});
 for (const what of ["open", "selection", "search", "colour", "theme"]) model.on(what, recolour);

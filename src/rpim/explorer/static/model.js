@@ -15,8 +15,12 @@ class Model extends EventTarget {
   found = null; // rows of the search, or null
   refit = { status: "idle" };
 
-  tell(what) { this.dispatchEvent(new Event(what)); }
-  on(what, listener) { this.addEventListener(what, listener); }
+  tell(what) {
+    this.dispatchEvent(new Event(what));
+  }
+  on(what, listener) {
+    this.addEventListener(what, listener);
+  }
 
   async load() {
     [this.run] = await Promise.all([json("/api/run"), this.refresh()]);
@@ -35,11 +39,13 @@ class Model extends EventTarget {
   refresh(state = null) {
     const turn = (this.turn = (this.turn ?? 0) + 1);
     this.coming = state?.stamp ?? null;
-    this.latest = Promise.all([state ?? json("/api/state"), numbers("/api/codes", Int32Array)]).then(([fresh, codes]) => {
-      if (turn !== this.turn) return this.latest; // a later one has begun meanwhile
-      this.take(fresh, codes);
-      return null;
-    });
+    this.latest = Promise.all([state ?? json("/api/state"), numbers("/api/codes", Int32Array)]).then(
+      ([fresh, codes]) => {
+        if (turn !== this.turn) return this.latest; // a later one has begun meanwhile
+        this.take(fresh, codes);
+        return null;
+      },
+    );
     return this.latest;
   }
 
@@ -62,7 +68,9 @@ class Model extends EventTarget {
 
   select(rows, how = "only") {
     if (how === "only") this.selected = new Set(rows);
-    else for (const row of rows) how === "toggle" && this.selected.has(row) ? this.selected.delete(row) : this.selected.add(row);
+    else
+      for (const row of rows)
+        how === "toggle" && this.selected.has(row) ? this.selected.delete(row) : this.selected.add(row);
     this.tell("selection");
   }
 }

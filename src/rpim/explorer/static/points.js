@@ -47,7 +47,8 @@ function shuffled(n) {
 /** Of values with so many numbers a row, those of the rows in this order. */
 function inOrder(values, width, order) {
   const out = new values.constructor(values.length);
-  for (let k = 0; k < order.length; k++) for (let d = 0; d < width; d++) out[width * k + d] = values[width * order[k] + d];
+  for (let k = 0; k < order.length; k++)
+    for (let d = 0; d < width; d++) out[width * k + d] = values[width * order[k] + d];
   return out;
 }
 
@@ -60,14 +61,20 @@ class WebGlPainter {
     this.canvas = canvas;
     this.gl = gl;
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-    canvas.addEventListener("webglcontextrestored", () => { this.prepare(); this.again?.(); });
+    canvas.addEventListener("webglcontextrestored", () => {
+      this.prepare();
+      this.again?.();
+    });
     this.prepare();
   }
 
   prepare() {
     const { gl } = this;
     const program = gl.createProgram();
-    for (const [type, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+    for (const [type, source] of [
+      [gl.VERTEX_SHADER, VERTEX],
+      [gl.FRAGMENT_SHADER, FRAGMENT],
+    ]) {
       const shader = gl.createShader(type);
       gl.shaderSource(shader, source);
       gl.compileShader(shader);
@@ -75,9 +82,15 @@ class WebGlPainter {
     }
     gl.linkProgram(program);
     gl.useProgram(program);
-    this.uniform = Object.fromEntries(["scale", "shift", "diameter"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    this.uniform = Object.fromEntries(
+      ["scale", "shift", "diameter"].map((name) => [name, gl.getUniformLocation(program, name)]),
+    );
     this.buffers = {};
-    for (const [name, size, type, normalised] of [["place", 2, gl.FLOAT, false], ["colour", 4, gl.UNSIGNED_BYTE, true], ["size", 1, gl.UNSIGNED_BYTE, true]]) {
+    for (const [name, size, type, normalised] of [
+      ["place", 2, gl.FLOAT, false],
+      ["colour", 4, gl.UNSIGNED_BYTE, true],
+      ["size", 1, gl.UNSIGNED_BYTE, true],
+    ]) {
       const at = gl.getAttribLocation(program, name);
       this.buffers[name] = gl.createBuffer();
       gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
@@ -86,7 +99,10 @@ class WebGlPainter {
     }
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); // colours come multiplied by their cover
-    if (this.lastPlaces) { this.places(this.lastPlaces); this.colours(...this.lastColours); }
+    if (this.lastPlaces) {
+      this.places(this.lastPlaces);
+      this.colours(...this.lastColours);
+    }
   }
 
   fill(name, values) {
@@ -132,7 +148,10 @@ class PlainPainter {
     this.context = canvas.getContext("2d");
   }
 
-  places(places) { this.n = places.length / 2; this.at = places; }
+  places(places) {
+    this.n = places.length / 2;
+    this.at = places;
+  }
 
   colours(colours, sizes) {
     this.sizes = sizes;
