@@ -102,7 +102,7 @@ def saved(page, text):
 
 
 def row_names(page):
-    return page.locator("#class-list .name").all_inner_texts()
+    return page.locator("#class-list li:not(.aside) .name").all_inner_texts()
 
 
 def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
@@ -179,6 +179,10 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     page.locator("#items .item").first.focus()
     page.keyboard.press("x")
     saved(page, "Saved: 1 row marked as junk")
+    page.locator("#junk-rows").click()
+    expect(page.locator("#items .item")).to_have_count(1)
+    expect(page.locator("#junk")).to_have_text("Not junk")
+    page.keyboard.press("Escape")
     for row in ids[:2]:
         final[f"row-{row}"] = "bee"
     final[f"row-{ids[2]}"] = ""

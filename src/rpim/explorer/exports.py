@@ -95,12 +95,13 @@ def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite
     """Export what was decided about a run, to a file or, without suffix, to a folder of images; what was done."""
     from rpim.explorer.pictures import Pictures
 
-    decided = Decided.of(Versions(run))
-    rows = decided.versions.rows
+    versions = Versions(run)
+    with contextlib.closing(versions.store):
+        decided = Decided.of(versions)
     if target.suffix:
         export(decided, target, overwrite=overwrite)
-        return f"{len(rows):,} rows written to {target}."
-    pictures = Pictures(rows.paths, rows.ids.tolist(), images)
+        return f"{len(versions):,} rows written to {target}."
+    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images)
     if not pictures:
         raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")
     written, missing = image_folders(decided, pictures.path, target)
@@ -114,12 +115,8 @@ def _csv(decided: Decided, file: BinaryIO) -> None:
 
 
 def _parquet(decided: Decided, file: BinaryIO) -> None:
-    # ParquetTable closes what it is given.
-    out = io.BytesIO()
-    with contextlib.closing(ParquetTable(out)) as table:
+    with contextlib.closing(ParquetTable(file)) as table:
         table.append(decided.columns())
-        table.close()
-        file.write(out.getvalue())
 
 
 def _jsonl(decided: Decided, file: BinaryIO) -> None:

@@ -164,7 +164,7 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         made = bench.pictures.small(row_of(row), SIZES[0] if size <= SIZES[0] else SIZES[1]) if bench.pictures else None
         if made is None:
             return JSONResponse({"problem": "The image is not where it was, or cannot be read."}, 404)
-        return Response(made, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+        return Response(made, media_type="image/jpeg")
 
 
 def _serve_decisions(app: FastAPI, bench: Workbench) -> None:

@@ -3,7 +3,7 @@
 import { css, ofClass } from "/static/colours.js";
 import { byId, count, el, percent } from "/static/dom.js";
 import { pointAt } from "/static/map.js";
-import { model } from "/static/model.js";
+import { JUNK, model } from "/static/model.js";
 
 const list = byId("class-list");
 const filter = byId("class-filter");
@@ -32,12 +32,43 @@ export function drawClasses() {
   const focused = document.activeElement?.closest?.("#class-list li")?.dataset.number;
   const classes = shown();
   list.replaceChildren(...classes.map(line));
+  if (which === "all") list.append(...asides());
   if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No class is like that.")));
   byId("class-count").textContent =
     `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
   byId("merge-bar").hidden = checked.size < 2;
   byId("merge-count").textContent = `${checked.size} chosen`;
   if (focused) list.querySelector(`li[data-number="${focused}"] .class`)?.focus();
+}
+
+/** Rows outside of all classes, which can be looked at and taken back. */
+function asides() {
+  const kinds = [
+    ["junk", "Junk", JUNK, model.state.junk],
+    ["without", "No class", -1, model.state.without],
+  ];
+  return kinds
+    .filter(([, , , rows]) => rows > 0)
+    .map(([id, name, code, rows]) =>
+      el(
+        "li",
+        { className: "aside" },
+        el(
+          "button",
+          { id: `${id}-rows`, className: "class", onclick: () => showRows(code) },
+          el("span", { className: "swatch", style: { background: css(ofClass(code)) } }),
+          el("span", { className: "name" }, name),
+          el("span", { className: "size", "aria-label": count(rows, "row") }, rows.toLocaleString("en")),
+        ),
+      ),
+    );
+}
+
+function showRows(code) {
+  const rows = [];
+  for (let row = 0; row < model.codes.length; row++) if (model.codes[row] === code) rows.push(row);
+  model.select(rows);
+  model.tell("look");
 }
 
 function line(one) {

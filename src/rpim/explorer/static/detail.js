@@ -98,13 +98,12 @@ function drawClass(one) {
     ),
     el(
       "div",
-      { className: "orders", role: "tablist", "aria-label": "Which rows" },
+      { className: "orders", role: "group", "aria-label": "Which rows" },
       ...ORDERS.map(([key, name]) =>
         el(
           "button",
           {
-            role: "tab",
-            "aria-selected": String(order === key),
+            "aria-pressed": String(order === key),
             "aria-controls": "items",
             data: { order: key },
             onclick: () => {
@@ -120,7 +119,15 @@ function drawClass(one) {
   );
 }
 
+/** Draw it anew; what has the focus keeps it. */
 function drawHead() {
+  const held = head.contains(document.activeElement) ? document.activeElement : null;
+  redraw();
+  const same = held?.dataset.order ? `[data-order="${held.dataset.order}"]` : held?.id ? `#${held.id}` : null;
+  if (same) head.querySelector(same)?.focus();
+}
+
+function redraw() {
   const one = showing.kind === "class" ? model.byNumber.get(model.open) : null;
   if (one) {
     drawClass(one);

@@ -58,10 +58,7 @@ byId("version").onchange = (event) => activate(Number(event.target.value));
 byId("merge-checked").onclick = () => askMerge([...checked]);
 byId("move").onclick = () => askMove([...model.selected]);
 byId("junk").onclick = () => junk([...model.selected], !areJunk());
-byId("show-selection").onclick = () => {
-  show({ kind: "selection" });
-  look("detail");
-};
+byId("show-selection").onclick = () => model.tell("look");
 byId("clear-selection").onclick = () => model.select([]);
 const areJunk = () => model.selected.size > 0 && [...model.selected].every((row) => model.codes[row] === -2);
 
@@ -120,6 +117,11 @@ byId("over").addEventListener("pick", (event) => {
 });
 model.on("selection", () => {
   if (model.selected.size > 1 && !focused()) show({ kind: "selection" });
+});
+
+model.on("look", () => {
+  show({ kind: "selection" });
+  if (innerWidth <= 900) look("detail");
 });
 
 // Search
