@@ -47,59 +47,58 @@ function range() {
   return [finite[Math.floor(0.02 * finite.length)] ?? 0, finite[Math.floor(0.98 * finite.length)] ?? 1];
 }
 
-/** A function from a row to [r, g, b]. */
+const pack = ([r, g, b]) => r | (g << 8) | (b << 16);
+const isNone = (name) => name === "" || name === "-1" || name === "nan";
+
+/** A function from a row to its colour in one number: hundreds of thousands are asked for at once. */
 function rule() {
+  const none = pack(ofNothing());
   if (by === "class" || (by in model.run.columns && !values)) {
-    const cache = new Map();
-    return (row) => {
-      const number = model.codes[row];
-      if (!cache.has(number)) cache.set(number, ofClass(number));
-      return cache.get(number);
-    };
+    const ofNumber = [];
+    for (const number of model.byNumber.keys()) ofNumber[number] = pack(ofClass(number));
+    return (row) => (model.codes[row] < 0 ? none : ofNumber[model.codes[row]]);
   }
   if (by === "known") {
-    const [known, fresh, none] = [ofKnown(true), ofKnown(false), ofNothing()];
-    return (row) => (model.codes[row] < 0 ? none : model.byNumber.get(model.codes[row])?.known ? known : fresh);
+    const ofNumber = [];
+    for (const one of model.byNumber.values()) ofNumber[one.number] = pack(ofKnown(one.known));
+    return (row) => (model.codes[row] < 0 ? none : ofNumber[model.codes[row]]);
   }
   if (model.run.columns[by] === null) {
     const [low, high] = by === "sureness" ? [0, 1] : range();
-    const shades = Array.from({ length: 65 }, (_, k) => ofAmount(k / 64));
-    const none = ofNothing();
+    const shades = Array.from({ length: 65 }, (_, k) => pack(ofAmount(k / 64)));
     return (row) => {
       const share = (values[row] - low) / Math.max(high - low, 1e-9);
       return Number.isFinite(share) ? shades[Math.round(64 * Math.min(1, Math.max(0, share)))] : none;
     };
   }
-  const cache = model.run.columns[by].map((name, k) =>
-    name === "" || name === "-1" || name === "nan" ? ofNothing() : ofClass(k),
-  );
-  return (row) => cache[values[row]];
+  const ofValue = model.run.columns[by].map((name, k) => (isNone(name) ? none : pack(ofClass(k))));
+  return (row) => ofValue[values[row]];
 }
 
+/** Of each row the colour, as the bytes red, green, blue and strength in one number, and how much larger it is drawn. */
 export function colouring({ pointed }) {
   const n = model.codes.length;
-  const colours = new Uint8Array(4 * n);
+  const colours = new Uint32Array(n);
   const sizes = new Uint8Array(n);
   const colour = rule();
-  const { selected, found, open } = model;
+  const { codes, selected, found, open } = model;
   const chosen = pointed ?? open;
   const hits = found && new Uint8Array(n);
   if (hits) for (const row of found) hits[row] = 1;
   for (let row = 0; row < n; row++) {
-    const [r, g, b] = colour(row);
-    let strength = model.codes[row] === JUNK ? 60 : selected.size > 1 ? 100 : 215;
+    let strength = codes[row] === JUNK ? 60 : selected.size > 1 ? 100 : 215;
     if (hits) {
       strength = hits[row] ? 255 : 40;
-      if (hits[row]) sizes[row] = 120;
+      sizes[row] = hits[row] ? 120 : 0;
     } else if (chosen !== null) {
-      strength = model.codes[row] === chosen ? 255 : 72;
-      if (strength === 255) sizes[row] = 90;
+      strength = codes[row] === chosen ? 255 : 72;
+      sizes[row] = codes[row] === chosen ? 90 : 0;
     }
-    if (selected.has(row)) {
-      strength = 255;
-      sizes[row] = 255;
-    }
-    colours.set([r, g, b, strength], 4 * row);
+    colours[row] = colour(row) | (strength << 24);
+  }
+  for (const row of selected) {
+    colours[row] = colour(row) | (255 << 24);
+    sizes[row] = 255;
   }
   return { colours, sizes };
 }
@@ -122,9 +121,7 @@ export function legend() {
     );
   else if (by !== "class" && model.run?.columns[by].length <= 12)
     box.replaceChildren(
-      ...model.run.columns[by].map((name, k) =>
-        entry(name && name !== "-1" && name !== "nan" ? ofClass(k) : ofNothing(), name || "none"),
-      ),
+      ...model.run.columns[by].map((name, k) => entry(isNone(name) ? ofNothing() : ofClass(k), name || "none")),
     );
   else box.replaceChildren();
 }

@@ -120,7 +120,7 @@ class WebGlPainter {
   colours(colours, sizes) {
     this.lastColours = [colours, sizes];
     if (sizes.length !== this.n) return; // classes are there before places are
-    this.fill("colour", inOrder(colours, 4, this.order));
+    this.fill("colour", inOrder(colours, 1, this.order));
     this.fill("size", inOrder(sizes, 1, this.order));
   }
 
@@ -156,10 +156,9 @@ class PlainPainter {
   colours(colours, sizes) {
     this.sizes = sizes;
     const groups = new Map(); // rows by colour, because changing the brush is what takes time
-    for (let row = 0; row < colours.length / 4; row++) {
-      const key = `rgb(${colours[4 * row]} ${colours[4 * row + 1]} ${colours[4 * row + 2]} / ${(colours[4 * row + 3] / 255).toFixed(2)})`;
-      if (!groups.has(key)) groups.set(key, []);
-      groups.get(key).push(row);
+    for (let row = 0; row < colours.length; row++) {
+      if (!groups.has(colours[row])) groups.set(colours[row], []);
+      groups.get(colours[row]).push(row);
     }
     this.groups = groups;
   }
@@ -171,7 +170,8 @@ class PlainPainter {
     const side = diameter(this.n, view);
     for (const [colour, rows] of this.groups) {
       if (!this.n) break; // classes are there before places are
-      context.fillStyle = colour;
+      const [r, g, b, strength] = [0, 8, 16, 24].map((shift) => (colour >>> shift) & 255);
+      context.fillStyle = `rgb(${r} ${g} ${b} / ${(strength / 255).toFixed(2)})`;
       for (let k = 0; k < rows.length; k += step) {
         const row = rows[k];
         const x = canvas.width / 2 + (this.at[2 * row] - view.x) * view.scale * view.ratio;
