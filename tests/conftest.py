@@ -124,3 +124,26 @@ def interrupt(tmp_path):
         return process.returncode, err
 
     return run
+
+
+@pytest.fixture
+def animals(tmp_path):
+    """A small run on texts with its features beside it: 120 rows, ant, bee and cat known, two classes new."""
+    import numpy as np
+    from sklearn.datasets import make_blobs
+
+    from rpim import RPIM, Discovery, FeatureSet
+
+    X, truth = make_blobs(120, n_features=6, centers=5, random_state=1)
+    words = np.array(["ant", "bee", "cat", "dog", "elk"])[truth]
+    labels = np.where((truth < 3) & (np.arange(120) % 2 == 0), words, "")
+    features = FeatureSet.from_arrays(
+        X, labels=labels, ids=[f"row-{i}" for i in range(120)],
+        texts=[f"<b>{word}</b> number {i}" for i, word in enumerate(words)], split=np.where(truth > 1, "x", "y"),
+    )  # fmt: skip
+    features.write(tmp_path / "animals.npz")
+    features = FeatureSet.read(tmp_path / "animals.npz")
+    model = RPIM(5, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=15, random_state=0)
+    model.fit(features.rows(), features.labels)
+    Discovery.from_fit(model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
+    return tmp_path / "run"

@@ -20,6 +20,7 @@ from rpim.choices import choose
 from rpim.embed.command import EncoderName, TextColumn, Weights, embed
 from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
+from rpim.explorer.command import explore
 from rpim.one_line_errors import OneLineErrors
 
 if TYPE_CHECKING:
@@ -372,16 +373,31 @@ def classes(
 @app.command()
 def export(
     run: Run,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; see --decisions for others.")
+    ],
+    decisions: Annotated[
+        bool,
+        typer.Option(
+            "--decisions", help="As decided in rpim explore: .csv, .parquet, .jsonl, Label Studio's .json, or a folder."
+        ),
+    ] = False,
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, how sure it is, and the runner-up, to one file."""
+    if decisions:
+        from rpim.explorer.exports import export_run
+
+        typer.echo(export_run(run, output, images, overwrite=overwrite))
+        return
     from rpim.assignments import check_export
 
     check_export(output, overwrite)
     _load(run).export(output, overwrite=overwrite)
 
 
+app.command()(explore)
 app.command()(embed)
 app.command()(finetune)
 app.command()(benchmark)

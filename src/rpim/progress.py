@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
+
+Listener = Callable[[str, float], None]
+"""Is told what is being done, and the share of the announced work that is done."""
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def told_to(listener: Listener) -> Iterator[None]:
+    """Within it, every `Progress` tells `listener` too, for those who watch from elsewhere.
+
+    >>> with told_to(print), Progress() as progress:
+    ...     progress.expect(4)
+    ...     progress.stage("counting")
+    ...     progress.advance(1)
+    counting 0.0
+    counting 0.25
+    """
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)
 
 
 class Progress:
@@ -20,6 +46,8 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._total = 0.0
+        self._done = 0.0
+        self._listener = _listener.get()
 
     def __enter__(self) -> Progress:
         if self._show:
@@ -49,11 +77,19 @@ class Progress:
 
     def stage(self, description: str) -> None:
         """Say what is being done now."""
+        self._description = description
+        self._tell()
         if self._bar is not None:
             self._bar.update(self._task, description=description)
 
     def advance(self, work: float) -> None:
         """That much of the announced work is done."""
+        self._done += work
+        self._tell()
         if self._bar is not None:
             elapsed = self._bar.tasks[0].elapsed or 0.0
             self._bar.update(self._task, advance=work, visible=elapsed > 2.0)
+
+    def _tell(self) -> None:
+        if self._listener is not None:
+            self._listener(self._description, min(self._done / self._total, 1.0) if self._total else 0.0)

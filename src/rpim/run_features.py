@@ -37,7 +37,7 @@ def features_of(run: Path, given: Path | None = None) -> FeatureSet:
         label_type, provenance = facts["label_type"], dict(facts["provenance"])
     with reading(run / ASSIGNMENTS_FILE):
         assignments = Assignments.read_parquet(run / ASSIGNMENTS_FILE, label_type)
-    path = given or _where(run, provenance)
+    path = given or where_features_are(run, provenance)
     features = _rows_of(FeatureSet.read(path), assignments.ids, path)
     # Labels may have come from a file of their own; the run keeps what it was given.
     features = dataclasses.replace(features, labels=assignments.given)
@@ -46,7 +46,8 @@ def features_of(run: Path, given: Path | None = None) -> FeatureSet:
     return features
 
 
-def _where(run: Path, provenance: dict[str, Any]) -> Path:
+def where_features_are(run: Path, provenance: dict[str, Any]) -> Path:
+    """In the run folder, or where the run read them."""
     if (run / FEATURES_FILE).is_file():
         return run / FEATURES_FILE
     if "extends" in provenance:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,10 @@ MODEL_FILE = "model.safetensors"
 ASSIGNMENTS_FILE = "assignments.parquet"
 HISTORY_FILE = "history.json"
 FEATURES_FILE = "features.parquet"
+DECISIONS_FILE = "decisions.sqlite"
+"""What a person has decided in the explorer: there once somebody has opened the run in it."""
+REFITS_FOLDER = "refits"
+"""Fits that took these decisions into account, each a run folder."""
 
 
 def check_target(folder: StrPath, overwrite: bool = False) -> Path:
@@ -38,11 +43,30 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
             raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
         if not overwrite:
             raise InputError(f"{folder} exists already: choose another name, or say --overwrite (overwrite=True).")
+        if has_decisions(target):
+            raise InputError(
+                f"{folder} holds what a person has decided in rpim explore, which is never overwritten: "
+                "choose another name, or delete the folder yourself."
+            )
     if not target.parent.is_dir():
         raise InputError(f"{folder} cannot be written, because {target.parent} is not a folder: create it first.")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(f"{folder} cannot be written, because you may not write in {target.parent}: choose another.")
     return target
+
+
+def has_decisions(folder: Path) -> bool:
+    """Whether a person has decided anything about the run, or it was fitted again; yes where that cannot be told."""
+    if any((folder / REFITS_FOLDER).glob("[0-9]*")):
+        return True
+    if not (folder / DECISIONS_FILE).is_file():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(folder / DECISIONS_FILE, timeout=10)) as database:
+            (found,) = database.execute("SELECT EXISTS (SELECT 1 FROM decisions)").fetchone()
+            return bool(found)
+    except sqlite3.Error:
+        return True
 
 
 @contextlib.contextmanager

@@ -77,6 +77,7 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path) -> No
     name = shlex.quote(str(folder))
     console.print()
     print_plainly(console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. Next:")
+    print_plainly(console, f"  rpim explore {name}                  look at it, name and correct its classes")
     print_plainly(console, f"  rpim classes {name}                  every class, its typical and its doubtful rows")
     print_plainly(console, f"  rpim export {name} -o rows.csv       the class of every row")
     print_plainly(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")

@@ -1,0 +1,108 @@
+"""The explorer under load: first paint, frames a second on the map, decisions a second while a fit runs.
+
+    python benchmarks/explorer.py
+
+Needs the extra `dev` and a chromium. A headless chromium without a graphics card draws WebGL on the processor, so that
+the frames a second are a lower bound for a real screen.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from opened import CHROMIUM, explorer, synthetic_run
+from rpim import Discovery
+from rpim.explorer.workbench import MAP_FILE
+
+FRAMES = """
+async () => {
+  const times = [];
+  await new Promise((done) => {
+    const frame = (now) => {
+      times.push(now);
+      rpim.pan(times.length % 60 < 30 ? 4 : -4, times.length % 60 < 30 ? 2 : -2); // there and back
+      times.length < 240 ? requestAnimationFrame(frame) : done();
+    };
+    requestAnimationFrame(frame);
+  });
+  return times.slice(1).map((time, k) => time - times[k]);
+}"""
+
+
+def with_map(run: Path) -> Path:
+    """A map that is there, so that none is made in the background of what is measured: a round cloud a class."""
+    random = np.random.RandomState(0)
+    classes = np.unique(Discovery.load(run).labels, return_inverse=True)[1]
+    places = 40 * random.rand(classes.max() + 1, 2)[classes] + random.randn(len(classes), 2)
+    np.save(run / MAP_FILE, places.astype(np.float32))
+    return run
+
+
+def open_page(browser: Browser, address: str) -> tuple[Page, float, float]:
+    """The page, and the seconds to its list of classes and to its map."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    start = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("#class-list .class", timeout=60_000)
+    listed = time.perf_counter() - start
+    page.wait_for_function("document.body.dataset.ready && rpim.mapFacts.frames > 0", timeout=60_000)
+    return page, listed, time.perf_counter() - start
+
+
+def decisions_per_second(address: str, seconds: float = 5.0, *, while_fitting: bool = False) -> tuple[float, bool]:
+    """Renames one after the other, each acknowledged; and whether the fit was running to the end."""
+    base = "{0.scheme}://{0.netloc}".format(urlsplit(address))
+    with httpx.Client(base_url=base, headers={"origin": base}, follow_redirects=True, timeout=30) as client:
+        client.get(address)
+        if while_fitting:
+            client.post("/api/refit", json={"key": "refit-benchmark", "version": 0})
+            time.sleep(6)  # until it has imported torch
+        start, done = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            key = f"benchmark-{time.time_ns()}"
+            asked = {"key": key, "version": 0, "kind": "rename", "number": 150, "name": f"n{done}"}
+            client.post("/api/decisions", json=asked).raise_for_status()
+            done += 1
+        rate = done / (time.perf_counter() - start)
+        if not while_fitting:
+            return rate, False
+        running = client.post("/api/refit/cancel", json={"key": "cancel-benchmark"}).status_code == 200
+        return rate, running
+
+
+def main() -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        runs = {n: with_map(synthetic_run(Path(folder), n)) for n in (50_000, 100_000, 200_000)}
+        for n, run in runs.items():
+            with explorer(run) as address:
+                page, listed, mapped = open_page(browser, address)
+                pauses = page.evaluate(FRAMES)
+                kind, share = page.evaluate("[rpim.mapFacts.renderer, rpim.mapFacts.share]")
+                page.evaluate("rpim.mapFacts.least = 1")
+                all_points = 1000 / statistics.mean(page.evaluate(FRAMES))
+                rate = 1000 / statistics.mean(pauses)
+                worst = 1000 / sorted(pauses)[int(0.95 * len(pauses))]
+                print(f"{n:,} rows: classes after {listed:.2f} s, map after {mapped:.2f} s; panning by {kind} "
+                      f"{rate:.0f} frames a second (slowest 5 %: {worst:.0f}) with {share:.0%} of the points drawn "
+                      f"while it moves, {all_points:.0f} with all", flush=True)  # fmt: skip
+                page.close()
+                if n == 100_000:
+                    alone, _ = decisions_per_second(address)
+                    fitting, running = decisions_per_second(address, while_fitting=True)
+                    during = "while a fit runs" if running else "while a fit ran for part of it"
+                    print(f"{n:,} rows: {alone:.0f} decisions a second, {fitting:.0f} {during}", flush=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What was decided, for other programs: tables, folders of images, and Label Studio's tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import numpy as np
+
+from rpim.errors import InputError
+from rpim.explorer.state import State
+from rpim.explorer.versions import Version, Versions
+from rpim.files import replacing, writing
+from rpim.formats.tables import CsvTable, ParquetTable
+
+SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
+"""The formats that are one file."""
+IMAGE_FOLDERS = "images"
+"""The format that is a folder."""
+
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{k}" for name in ("com", "lpt") for k in range(1, 10))}
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """The rows of a run with what was decided about each.
+
+    Parameters
+    ----------
+    versions : Versions
+    state : State
+        Of the version that is exported.
+    version : Version
+    """
+
+    versions: Versions
+    state: State
+    version: Version
+
+    @classmethod
+    def of(cls, versions: Versions, number: int | None = None) -> Decided:
+        """What was decided about a version, or the one that is looked at."""
+        number = versions.active if number is None else number
+        return cls(versions, versions.state(number), versions[number])
+
+    def columns(self) -> dict[str, Any]:
+        """A row's id, its final label (none for junk, and where it fits no class), and how it came to it."""
+        rows, names = self.versions.rows, self.state.names()
+        found = self.version.state.names()
+        return {
+            "id": rows.ids,
+            "label": [name or None for name in names],
+            "found": [name or None for name in found],
+            "sureness": self.version.sureness,
+            "given": rows.labelled,
+            "by_hand": self.state.by_hand,
+            "junk": self.state.junk,
+        }
+
+    def write(self, file: BinaryIO, form: str) -> None:
+        """Write one of `SUFFIXES` to an open file."""
+        _WRITERS[form](self, file)
+
+    def bytes(self, form: str) -> bytes:
+        """The same as one string of bytes."""
+        file = io.BytesIO()
+        self.write(file, form)
+        return file.getvalue()
+
+
+def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
+    """Write a .csv, .parquet, .jsonl or (for Label Studio) .json file, whole or not at all."""
+    form = next((form for form, suffix in SUFFIXES.items() if suffix == target.suffix.lower()), None)
+    if form is None:
+        raise InputError(
+            f"{target} has the suffix {target.suffix!r}, which cannot be written: give {', '.join(SUFFIXES.values())}."
+        )
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{target} exists already: choose another name, or say --overwrite.")
+    with replacing(target) as file:
+        decided.write(file, form)
+
+
+def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite: bool = False) -> str:
+    """Export what was decided about a run, to a file or, without suffix, to a folder of images; what was done."""
+    from rpim.explorer.pictures import Pictures
+
+    versions = Versions(run)
+    with contextlib.closing(versions.store):
+        decided = Decided.of(versions)
+    if target.suffix:
+        export(decided, target, overwrite=overwrite)
+        return f"{len(versions):,} rows written to {target}."
+    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images)
+    if not pictures:
+        raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")
+    written, missing = image_folders(decided, pictures.path, target)
+    return f"{written:,} images written to {target}" + (f", {missing:,} were not found." if missing else ".")
+
+
+def _csv(decided: Decided, file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    CsvTable(text).append(decided.columns())
+    text.detach()
+
+
+def _parquet(decided: Decided, file: BinaryIO) -> None:
+    with contextlib.closing(ParquetTable(file)) as table:
+        table.append(decided.columns())
+
+
+def _jsonl(decided: Decided, file: BinaryIO) -> None:
+    columns = {
+        name: values.tolist() if isinstance(values, np.ndarray) else values
+        for name, values in decided.columns().items()
+    }
+    for record in zip(*columns.values(), strict=True):
+        line = dict(zip(columns, record, strict=True))
+        line["sureness"] = round(line["sureness"], 6)
+        file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+
+
+def _label_studio(decided: Decided, file: BinaryIO) -> None:
+    file.write(json.dumps(list(label_studio_tasks(decided)), ensure_ascii=False, indent=1).encode())
+
+
+_WRITERS: dict[str, Callable[[Decided, BinaryIO], None]] = {
+    "csv": _csv, "parquet": _parquet, "jsonl": _jsonl, "label-studio": _label_studio,
+}  # fmt: skip
+
+
+def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
+    """Tasks as Label Studio imports them, junk left out, each with its class as a prediction.
+
+    The labelling configuration has ``<Choices name="class" toName="item">`` beside a ``<Text name="item"
+    value="$text"/>`` or an ``<Image name="item" value="$image"/>``. Images are named as its storage of local files
+    names them, by the path under its document root, taken to be the root of the disk.
+    """
+    rows, state = decided.versions.rows, decided.state
+    for row, name in enumerate(state.names()):
+        if state.junk[row]:
+            continue
+        data: dict[str, Any] = {"id": str(rows.ids[row])}
+        if rows.paths is not None:
+            data["image"] = f"/data/local-files/?d={quote(rows.paths[row].lstrip('/'))}"
+        if rows.texts is not None or rows.paths is None:
+            data["text"] = data["id"] if rows.texts is None else rows.texts[row]
+        task: dict[str, Any] = {"data": data}
+        if name:
+            choice = {"from_name": "class", "to_name": "item", "type": "choices", "value": {"choices": [name]}}
+            sure = 1.0 if state.by_hand[row] else round(float(decided.version.sureness[row]), 6)
+            model = f"rpim-{decided.version.number}"
+            task["predictions"] = [{"model_version": model, "score": sure, "result": [choice]}]
+        yield task
+
+
+def image_folders(decided: Decided, find: Callable[[int], Path | None], target: Path) -> tuple[int, int]:
+    """Write ``target/CLASS/IMAGE`` for every row that has a class; files are linked where the disk allows it.
+
+    Parameters
+    ----------
+    find : function of a row
+        Its image; None where that is gone.
+    target : path
+        A folder that is not there yet.
+
+    Returns
+    -------
+    The number of images written, and of those that were not found.
+    """
+    if target.exists():
+        raise InputError(f"{target} exists already: choose another name.")
+    written, missing = 0, 0
+    taken: set[str] = set()
+    folder_of = {info.name: _new(safe_name(info.name), taken) for info in decided.state.classes.values()}
+    with writing(target):
+        target.mkdir(parents=True)
+        for row, name in enumerate(decided.state.names()):
+            if not name:
+                continue
+            path = find(row)
+            if path is None:
+                missing += 1
+                continue
+            (target / folder_of[name]).mkdir(exist_ok=True)
+            stem, suffix = safe_name(path.stem), re.sub(r"[^\w.]", "", path.suffix)
+            place = target / folder_of[name] / _new(f"{stem}{suffix}", taken, f"{folder_of[name]}/")
+            _link_or_copy(path, place)
+            written += 1
+    return written, missing
+
+
+def safe_name(name: str) -> str:
+    """A name that every file system takes, and that stays in its folder.
+
+    >>> safe_name("../a/b: <c>"), safe_name("CON"), safe_name("...")
+    ('_a_b_ _c_', 'CON_', '_')
+    """
+    text = "".join("_" if unicodedata.category(one)[0] == "C" or one in '<>:"/\\|?*' else one for one in name)
+    text = re.sub(r"_+", "_", text.strip(". "))[:120].strip(". ") or "_"
+    return f"{text}_" if text.lower() in _RESERVED else text
+
+
+def _new(name: str, taken: set[str], folder: str = "") -> str:
+    """The name, numbered where one that differs in no more than case is there already."""
+    stem, dot, suffix = name.rpartition(".") if folder else (name, "", "")
+    stem, suffix = (stem, f"{dot}{suffix}") if stem else (name, "")
+    number, chosen = 1, name
+    while (key := f"{folder}{chosen}".casefold()) in taken:
+        number += 1
+        chosen = f"{stem} ({number}){suffix}"
+    taken.add(key)
+    return chosen
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,104 @@
+"""Small pictures of rows. A request names a row and no path: what is opened is on the run's own list."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+SIZES = (160, 640)
+"""The longer side in pixels, in a grid and alone."""
+_CACHED_BYTES = 64 << 20
+
+
+class Pictures:
+    """The images of the rows, where they are now.
+
+    Parameters
+    ----------
+    paths : sequence of str, or None
+        Where the image of each row was when the run was made.
+    ids : sequence
+        Of the rows; for images found in a folder, the path in it.
+    folder : Path, optional
+        Where images are now, if they have moved.
+    """
+
+    def __init__(self, paths: Sequence[str] | None, ids: Sequence[Any], folder: Path | None = None) -> None:
+        self._paths, self._ids, self._folder = paths, ids, folder
+        self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return self._paths is not None or self._folder is not None
+
+    def path(self, row: int) -> Path | None:
+        """The image of a row; None where it is not to be found."""
+        told = Path(self._paths[row]) if self._paths is not None and self._paths[row] else None
+        if self._folder is not None:
+            for name in (str(self._ids[row]), "" if self._paths is None else self._paths[row]):
+                for tail in tails(name):
+                    if (self._folder / tail).is_file():
+                        return self._folder / tail
+        return told if told is not None and told.is_file() else None
+
+    def missing(self, sample: int = 50) -> bool:
+        """Whether most of the first images are not where they were."""
+        n = min(sample, len(self._ids))
+        return bool(self) and 2 * sum(self.path(row) is None for row in range(n)) > n
+
+    def small(self, row: int, size: int) -> bytes | None:
+        """A JPEG of the row's image, no larger than `size` pixels; None where it is gone or cannot be read."""
+        key = row, size
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        path = self.path(row)
+        made = None if path is None else _shrunk(path, size)
+        if made is not None:
+            with self._lock:
+                self._bytes += len(made) - len(self._cache.get(key, b""))
+                self._cache[key] = made
+                while self._bytes > _CACHED_BYTES:
+                    self._bytes -= len(self._cache.popitem(last=False)[1])
+        return made
+
+
+def tails(name: str) -> list[PurePosixPath]:
+    """The ends of a path, the longest first; none where it climbs out of a folder.
+
+    >>> [str(tail) for tail in tails("/data/birds/a.jpg")]
+    ['data/birds/a.jpg', 'birds/a.jpg', 'a.jpg']
+    >>> tails("../secret")
+    []
+    """
+    parts = [part for part in PureWindowsPath(name).parts if part.strip("\\/") and not part.endswith((":", ":\\"))]
+    if ".." in parts:
+        return []
+    return [PurePosixPath(*parts[k:]) for k in range(len(parts))]
+
+
+def _shrunk(path: Path, size: int) -> bytes | None:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            image.draft("RGB", (size, size))  # a large JPEG is read at a fraction of its size
+            turned = ImageOps.exif_transpose(image)
+            turned.thumbnail((size, size))
+            if turned.mode in ("RGBA", "LA", "PA") or "transparency" in turned.info:
+                turned = turned.convert("RGBA")
+                paper = Image.new("RGBA", turned.size, "white")
+                paper.alpha_composite(turned)
+                turned = paper
+            out = io.BytesIO()
+            turned.convert("RGB").save(out, "JPEG", quality=82)
+            return out.getvalue()
+    # Pillow raises whatever its many decoders do; a picture that cannot be shown is no reason to stop.
+    except Exception:
+        return None

@@ -1,0 +1,182 @@
+"""Fit again with a person's decisions: they come back as labels, and the result is a run folder beside the old one.
+
+``python -m rpim.explorer.refit RUN JOB.npz TARGET [FEATURES]`` does it, and tells how far it is in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.errors import InputError
+from rpim.explorer.state import BoolArray, IntArray, State
+from rpim.files import open_npz
+from rpim.messages import first_line
+from rpim.run_folder import read_run_file
+
+if TYPE_CHECKING:
+    from rpim.methods.base import DiscoveryEstimator
+
+_SEARCHED = ("trade_off", "beta", "weight_decay", "class_sizes")
+SUREST = 50
+"""Rows of a class that a person has reviewed which become labelled ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the new fit is told.
+
+    Attributes
+    ----------
+    rows : (n,) int32
+        The rows that take part: all but junk.
+    labels : (n,) str
+        The label of each, "" where it has none.
+    before : (n,) str
+        The class of each before the fit, by which discovered classes keep their names.
+    n_classes : int
+    """
+
+    rows: IntArray
+    labels: NDArray[np.str_]
+    before: NDArray[np.str_]
+    n_classes: int
+
+
+def plan(state: State, labelled: BoolArray, sureness: NDArray[np.float32]) -> Plan:
+    """Labels for the new fit: those that were given, as far as decisions do not say otherwise, and decisions.
+
+    A row that came with a label, or was moved by hand, has the class in which it is now as its label. Of a class that
+    was named, accepted, merged or split, the surest rows get one too.
+    """
+    names = np.asarray(state.names())
+    told = labelled | state.by_hand
+    for number, info in state.classes.items():
+        if info.reviewed:
+            rows = state.rows_of(number)
+            told[rows[np.argsort(-sureness[rows], kind="stable")[:SUREST]]] = True
+    kept = np.flatnonzero(~state.junk).astype(np.int32)
+    n_classes = sum(size > 0 for size in state.sizes().values())
+    return Plan(kept, np.where(told, names, "")[kept], names[kept], n_classes)
+
+
+def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
+    """The classes of a fit, where discovered ones are called as the class that most of their rows were in before.
+
+    Parameters
+    ----------
+    names : list
+        Of the classes of the fit, the known ones first.
+    found : (n,)
+        The number of each row's class, -1 for none.
+    before : (n,)
+        The name of each row's class before.
+
+    >>> carried_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 2, 0]), np.array(["new-7", "new-7", "x", "cat"]))
+    ['cat', 'new-7', 'x']
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    free = sorted(set(before.tolist()) - set(names[:n_known]) - {""})
+    place = {name: k for k, name in enumerate(free)}
+    shared = np.zeros((len(names) - n_known, len(free)), dtype=np.int64)
+    for number, name in zip(found.tolist(), before.tolist(), strict=True):
+        if number >= n_known and name in place:
+            shared[number - n_known, place[name]] += 1
+    called = list(names)
+    for new, old in zip(*linear_sum_assignment(-shared), strict=True):
+        if shared[new, old]:
+            called[n_known + new] = free[old]
+    for k in range(n_known, len(names)):  # what kept the name of the fit must not have that of another
+        if called.count(called[k]) > 1 and called[k] == names[k]:
+            called[k] = next(f"new-{i}" for i in range(1, len(names) * 2 + 2) if f"new-{i}" not in {*called, *free})
+    return called
+
+
+def write_job(path: Path, made: Plan, version: int) -> None:
+    """What the child reads."""
+    np.savez(path, **vars(made), version=version)
+
+
+def main() -> None:
+    """The child."""
+    run, job, target, *features = map(Path, sys.argv[1:])
+    try:
+        fit_again(run, job, target, features[0] if features else None)
+    except Exception as error:
+        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
+        print(json.dumps({"error": said}), flush=True)
+        raise SystemExit(1) from error
+
+
+def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
+    """Read the job, fit, and write the run folder."""
+    from rpim.discovery import Discovery
+    from rpim.prediction import Predictor
+    from rpim.progress import told_to
+    from rpim.run_features import features_of, where_features_are
+
+    source = features_path or where_features_are(run, dict(read_run_file(run)["provenance"]))
+    with open_npz(job) as stored:
+        made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]))
+        version = int(stored["version"])
+    features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
+    model = _same_again(Predictor.load(run).model, made.n_classes)
+    start = time.monotonic()
+    with told_to(_Teller()):
+        views = features.further_rows(model.normalise) if model.uses_views else []
+        model.fit(features.rows(normalise=model.normalise), made.labels, views)
+        _keep_names(model, made)
+        discovery = Discovery.from_fit(model, features, source=source.resolve(), duration=time.monotonic() - start)
+    discovery.provenance["refit"] = {"of": str(run.resolve()), "version": version}
+    target.parent.mkdir(exist_ok=True)
+    discovery.save(target)
+
+
+def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
+    """The method with the parameters of the run; what it searched is not searched again."""
+    from sklearn.base import clone
+
+    parameters = fitted.get_params(deep=False)
+    found: dict[str, Any] = {
+        name: getattr(fitted, f"{name}_") for name in _SEARCHED if name in parameters and hasattr(fitted, f"{name}_")
+    }
+    model: DiscoveryEstimator = clone(fitted).set_params(**found, n_classes=n_classes, verbose=False)
+    return model
+
+
+def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
+    from rpim.assignments import class_codes
+    from rpim.labels import name_rows
+
+    n_known = len(model.known_classes_)
+    codes = class_codes(model.labels_, model.classes_)
+    names = carried_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
+    model.classes_ = np.asarray(names)
+    model.known_classes_, model.new_classes_ = model.classes_[:n_known], model.classes_[n_known:]
+    model.labels_ = name_rows(codes, model.classes_)
+
+
+class _Teller:
+    """Lines of JSON on standard output, a few a second."""
+
+    def __init__(self) -> None:
+        self._last = ("", 0.0)
+
+    def __call__(self, stage: str, share: float) -> None:
+        before, when = self._last
+        if stage != before or time.monotonic() - when > 0.2:
+            self._last = stage, time.monotonic()
+            print(json.dumps({"stage": stage, "share": round(share, 3)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What the page may send, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from rpim.explorer.decisions import Accept, Decision, Junk, Merge, Move, Rename
+from rpim.explorer.state import MAX_NAME, State
+from rpim.explorer.workbench import MAX_PARTS, Workbench
+
+Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Rows = Annotated[list[Number], Field(min_length=1, max_length=400_000)]
+
+
+class Request(BaseModel):
+    """Everything that changes something carries a key made by the page, so that a repetition is not done twice."""
+
+    model_config = ConfigDict(extra="forbid")
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
+
+
+class OfVersion(Request):
+    """A request about one version; refused where the page looks at another by now."""
+
+    version: Number
+
+
+class RenameRequest(OfVersion):
+    """Call a class by another name."""
+
+    kind: Literal["rename"]
+    number: Number
+    name: Name
+
+
+class AcceptRequest(OfVersion):
+    """Accept a class, or reopen it."""
+
+    kind: Literal["accept"]
+    number: Number
+    accepted: bool
+
+
+class MergeRequest(OfVersion):
+    """Merge classes into the first of them."""
+
+    kind: Literal["merge"]
+    numbers: Annotated[list[Number], Field(min_length=2, max_length=10_000)]
+
+
+class SplitRequest(OfVersion):
+    """Split a class."""
+
+    kind: Literal["split"]
+    number: Number
+    parts: Annotated[int, Field(ge=2, le=MAX_PARTS)]
+
+
+class MoveRequest(OfVersion):
+    """Move rows to a class, by number, or to a new one, by name."""
+
+    kind: Literal["move"]
+    rows: Rows
+    to: Number | None = None
+    name: Name | None = None
+
+
+class JunkRequest(OfVersion):
+    """Mark rows as junk, or take them back."""
+
+    kind: Literal["junk"]
+    rows: Rows
+    junk: bool
+
+
+DecisionRequest = Annotated[
+    RenameRequest | AcceptRequest | MergeRequest | SplitRequest | MoveRequest | JunkRequest,
+    Field(discriminator="kind"),
+]
+
+
+class ActivateRequest(Request):
+    """Look at another version."""
+
+    version: Number
+
+
+def maker(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
+    """The decision that was asked for, once the state is known that it is about."""
+
+    def make(state: State) -> Decision:
+        if isinstance(asked, RenameRequest):
+            return Rename(asked.number, state.free_name(asked.name, but=asked.number))
+        if isinstance(asked, AcceptRequest):
+            return Accept(asked.number, asked.accepted)
+        if isinstance(asked, MergeRequest):
+            return Merge(tuple(dict.fromkeys(asked.numbers)))
+        if isinstance(asked, SplitRequest):
+            return bench.split(state, asked.number, asked.parts)
+        rows = np.unique(np.array(asked.rows, dtype=np.int32))
+        if isinstance(asked, JunkRequest):
+            return Junk(rows, asked.junk)
+        if asked.to is None:
+            return Move(rows, state.next_class, state.free_name(asked.name or ""))
+        return Move(rows, asked.to)
+
+    return make

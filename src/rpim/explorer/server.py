@@ -1,0 +1,262 @@
+"""The server behind the page: a FastAPI application for one run, which `Guard` stands in front of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mimetypes
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from rpim._version import __version__
+from rpim.errors import InputError
+from rpim.explorer.background import Background
+from rpim.explorer.changes import changes
+from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
+from rpim.explorer.pictures import SIZES
+from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, maker
+from rpim.explorer.requests import Request as Keyed
+from rpim.explorer.security import Guard
+from rpim.explorer.workbench import ORDERS, Workbench
+
+BINARY = "application/octet-stream"
+JUNK_CODE = -2
+_LOOK_EVERY, _BEAT_EVERY = 0.2, 3.0  # seconds
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+Row = Annotated[int, Query(ge=0)]
+
+
+def make_app(
+    bench: Workbench, background: Background, token: str, port: int, is_ending: Callable[[], bool] = lambda: False
+) -> Guard:
+    """The application for a run that is opened, behind its guard; once `is_ending`, it lets go of those who listen."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    _say_problems_plainly(app)
+    _serve_page(app)
+    _serve_rows(app, bench)
+    _serve_decisions(app, bench)
+    _serve_work(app, bench, background)
+    _serve_events(app, bench, background, is_ending)
+    return Guard(app, token=token, port=port)
+
+
+def _say_problems_plainly(app: FastAPI) -> None:
+    """Every refusal is ``{"problem": one sentence}``."""
+
+    @app.exception_handler(InputError)
+    def refused(request: Request, error: InputError) -> Response:
+        return JSONResponse({"problem": str(error)}, 409)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return JSONResponse({"problem": f"The request is not understood ({where}: {first['msg']})."}, 422)
+
+    @app.exception_handler(404)
+    def nothing(request: Request, error: Exception) -> Response:
+        return JSONResponse({"problem": "There is nothing of that name."}, 404)
+
+
+def _serve_page(app: FastAPI) -> None:
+    """The page and its files, read once: no name from a request reaches the disk."""
+    folder = resources.files("rpim.explorer") / "static"
+    files = {file.name: file.read_bytes() for file in folder.iterdir() if Path(file.name).suffix in _TYPES}
+
+    def answer(name: str) -> Response:
+        kind = _TYPES[Path(name).suffix]
+        return Response(files[name], media_type=kind)
+
+    @app.get("/")
+    def page() -> Response:
+        return answer("index.html")
+
+    @app.get("/static/{name}")
+    def file(name: str) -> Response:
+        return answer(name) if name in files else JSONResponse({"problem": "There is no such file."}, 404)
+
+
+def _serve_rows(app: FastAPI, bench: Workbench) -> None:
+    """What there is to look at."""
+
+    def row_of(row: int) -> int:
+        if not 0 <= row < len(bench):
+            raise InputError(f"There is no row {row}: the run has {len(bench):,}.")
+        return row
+
+    @app.get("/api/run")
+    def run() -> Any:
+        columns = {
+            name: None if values.dtype.kind == "f" else np.unique(values).tolist()
+            for name, values in bench.columns().items()
+        }
+        return {
+            "name": bench.run.resolve().name,
+            "rows": len(bench),
+            "shows": "images" if bench.pictures else "texts" if bench.texts is not None else "ids",
+            "images_moved": bench.pictures.missing(),
+            "columns": columns,
+            "map": bench.map_kind,
+            "rpim": __version__,
+        }
+
+    @app.get("/api/state")
+    def state() -> Response:
+        return JSONResponse(bench.summary())
+
+    @app.get("/api/map")
+    def places() -> Response:
+        return Response(bench.map.astype("<f4").tobytes(), media_type=BINARY, headers={"x-map": bench.map_kind})
+
+    @app.get("/api/codes")
+    def codes() -> Response:
+        state = bench.versions.state()
+        return Response(np.where(state.junk, JUNK_CODE, state.class_of).astype("<i4").tobytes(), media_type=BINARY)
+
+    @app.get("/api/columns/{name}")
+    def column(name: str) -> Response:
+        values = bench.columns().get(name)
+        if values is None:
+            raise InputError("There is no such column: choose another.")
+        if values.dtype.kind != "f":
+            values = np.unique(values, return_inverse=True)[1]
+        return Response(values.astype("<f4").tobytes(), media_type=BINARY)
+
+    @app.get("/api/classes/{number}/items")
+    def items(number: int, order: str = ORDERS[0], start: Row = 0, count: Annotated[int, Query(le=200)] = 60) -> Any:
+        if order not in ORDERS:
+            raise InputError(f"Items can be ordered by {', '.join(ORDERS)}: choose one of these.")
+        state = bench.versions.state()
+        rows = bench.members(state, number, order)
+        shown = rows[start : start + count].tolist()
+        return {"total": len(rows), "items": [bench.item(row, state) for row in shown]}
+
+    @app.get("/api/rows/{row}")
+    def one(row: int) -> Any:
+        return bench.item(row_of(row), bench.versions.state())
+
+    @app.get("/api/items")
+    def some(rows: Annotated[str, Query(pattern=r"^\d{1,9}(,\d{1,9})*$", max_length=4000)]) -> Any:
+        state = bench.versions.state()
+        return {"items": [bench.item(row_of(int(row)), state) for row in rows.split(",")]}
+
+    @app.get("/api/rows/{row}/similar")
+    def similar(row: int) -> Any:
+        state = bench.versions.state()
+        return {"items": [bench.item(one, state) for one in bench.similar(row_of(row)).tolist()]}
+
+    @app.get("/api/search")
+    def search(words: Annotated[str, Query(max_length=200)]) -> Response:
+        return Response(bench.search(words).astype("<i4").tobytes(), media_type=BINARY)
+
+    @app.get("/api/pictures/{row}")
+    def picture(row: int, size: int = SIZES[0]) -> Response:
+        made = bench.pictures.small(row_of(row), SIZES[0] if size <= SIZES[0] else SIZES[1]) if bench.pictures else None
+        if made is None:
+            return JSONResponse({"problem": "The image is not where it was, or cannot be read."}, 404)
+        return Response(made, media_type="image/jpeg")
+
+
+def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
+    """What a person decides; the answer comes once it is on disk."""
+    versions = bench.versions
+
+    def check(version: int) -> None:
+        if version != versions.active:
+            raise InputError("Another version of the run is looked at by now: look again, and repeat it.")
+
+    @app.post("/api/decisions")
+    def decide(asked: DecisionRequest) -> Response:
+        check(asked.version)
+        versions.timeline.decide(asked.version, maker(asked, bench), asked.key)
+        return JSONResponse(bench.summary())
+
+    @app.post("/api/undo")
+    def undo(asked: OfVersion) -> Response:
+        check(asked.version)
+        versions.timeline.undo(asked.version, asked.key)
+        return JSONResponse(bench.summary())
+
+    @app.post("/api/redo")
+    def redo(asked: OfVersion) -> Response:
+        check(asked.version)
+        versions.timeline.redo(asked.version, asked.key)
+        return JSONResponse(bench.summary())
+
+    @app.post("/api/version")
+    def activate(asked: ActivateRequest) -> Response:
+        if asked.version not in versions.numbers():
+            raise InputError("That version is no longer there: choose another.")
+        versions.store.activate(asked.version)
+        return JSONResponse(bench.summary())
+
+    @app.get("/api/changes")
+    def changed(version: Row) -> Any:
+        if version not in versions.numbers():
+            raise InputError("That version is no longer there: choose another.")
+        parent = versions[version].parent
+        if parent is None:
+            raise InputError("The run itself was fitted without decisions: choose a later version.")
+        return {"before": parent, **changes(versions.state(parent), versions[version].state)}
+
+
+def _serve_work(app: FastAPI, bench: Workbench, background: Background) -> None:
+    """What takes longer."""
+
+    @app.get("/api/export/{form}")
+    def download(form: str) -> Response:
+        if form not in SUFFIXES:
+            raise InputError(f"There is no format {form[:20]!r}: choose among {', '.join(SUFFIXES)}.")
+        name = f"rpim-{bench.versions.active}{SUFFIXES[form]}"
+        kind = mimetypes.guess_type(name)[0] or BINARY
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(Decided.of(bench.versions).bytes(form), media_type=kind, headers=headers)
+
+    @app.post(f"/api/export/{IMAGE_FOLDERS}")
+    def folders(asked: Keyed) -> Any:
+        if not bench.pictures:
+            raise InputError("The rows of this run have no images: export a table.")
+        place = bench.run / "exports" / time.strftime(f"images-%Y%m%d-%H%M%S-{asked.key[:8]}")
+        written, missing = image_folders(Decided.of(bench.versions), bench.pictures.path, place)
+        return {"folder": str(place), "written": written, "missing": missing}
+
+    @app.post("/api/refit")
+    def refit(asked: OfVersion) -> Any:
+        background.refit(asked.version)
+        return background.refitting.progress()
+
+    @app.post("/api/refit/cancel")
+    def cancel(asked: Keyed) -> Any:
+        background.refitting.cancel()
+        return background.refitting.progress()
+
+
+def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_ending: Callable[[], bool]) -> None:
+    """What has changed, by whomever, as server-sent events; a beat now and then makes silence mean something."""
+
+    def now() -> dict[str, Any]:
+        return {"stamp": bench.stamp(), "map": bench.map_kind, "mapping": background.mapping.status,
+                "refit": background.refitting.progress()}  # fmt: skip
+
+    @app.get("/api/events")
+    async def events(request: Request) -> Response:
+        async def lines() -> AsyncIterator[str]:
+            last, beat = None, 0.0
+            while not is_ending() and not await request.is_disconnected():
+                found = await run_in_threadpool(now)
+                if found != last or time.monotonic() - beat > _BEAT_EVERY:
+                    last, beat = found, time.monotonic()
+                    yield f"data: {json.dumps(found)}\n\n"
+                await asyncio.sleep(_LOOK_EVERY)
+
+        return StreamingResponse(lines(), media_type="text/event-stream")

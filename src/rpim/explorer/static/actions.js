@@ -1,0 +1,66 @@
+// Decisions: asked of the server, said when they are on disk, undone from where they were said.
+
+import { change } from "/static/api.js";
+import { say } from "/static/dom.js";
+import { model } from "/static/model.js";
+
+let queue = Promise.resolve(); // one at a time, in the order they were made
+
+function send(path, facts, said) {
+  const turn = queue
+    .then(async () => {
+      const state = await change(path, facts);
+      await model.refresh(state);
+      if (said) say(said, { action: { name: "Undo", run: undo } });
+      return true;
+    })
+    .catch((error) => {
+      say(error.message, { bad: true });
+      return false;
+    });
+  queue = turn;
+  return turn;
+}
+
+export const decide = (facts, said) => send("/api/decisions", { version: model.state.version, ...facts }, said);
+
+export async function undo() {
+  const what = model.state.undo;
+  if (what && (await send("/api/undo", { version: model.state.version }))) say(`Undone: ${what}`);
+}
+
+export async function redo() {
+  const what = model.state.redo;
+  if (what && (await send("/api/redo", { version: model.state.version }))) say(`Done again: ${what}`);
+}
+
+export const activate = (version) => send("/api/version", { version });
+
+export const rename = (number, name) =>
+  decide({ kind: "rename", number, name }, `Saved: ${model.name(number)} is now ${name}`);
+export const accept = (number, accepted) =>
+  decide(
+    { kind: "accept", number, accepted },
+    `Saved: ${model.name(number)} is ${accepted ? "accepted" : "open again"}`,
+  );
+export const merge = (numbers) =>
+  decide({ kind: "merge", numbers }, `Saved: ${numbers.length} classes are now ${model.name(numbers[0])}`);
+export const split = (number, parts) =>
+  decide({ kind: "split", number, parts }, `Saved: ${model.name(number)} is split into ${parts}`);
+
+async function withRows(facts, rows, said) {
+  const done = await decide({ ...facts, rows }, said);
+  if (done) model.select([]);
+  return done;
+}
+const some = (rows) => `${rows.length.toLocaleString("en")} row${rows.length === 1 ? "" : "s"}`;
+export const move = (rows, to) =>
+  withRows({ kind: "move", to }, rows, `Saved: ${some(rows)} moved to ${model.name(to)}`);
+export const moveToNew = (rows, name) =>
+  withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new class ${name}`);
+export const junk = (rows, is) =>
+  withRows(
+    { kind: "junk", junk: is },
+    rows,
+    is ? `Saved: ${some(rows)} marked as junk` : `Saved: ${some(rows)} taken back from junk`,
+  );

@@ -1,0 +1,91 @@
+// Talking to the server: every change has a key of its own, so that trying again never does it twice.
+
+const TIMEOUT = 8000;
+const WAITS = [500, 1500, 3000];
+
+export const connection = { lost: false, ended: false, listeners: new Set() };
+
+function connected(is, ended = false) {
+  if (connection.lost === !is && connection.ended === ended) return;
+  connection.lost = !is;
+  connection.ended = ended;
+  for (const listener of connection.listeners) listener();
+}
+
+/** What the server refuses, in its own sentence. */
+export class Refused extends Error {}
+
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(options.timeout ?? TIMEOUT) });
+  } catch {
+    throw new Error("The explorer does not answer.");
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401) connected(false, true);
+  const { problem } = await answer.json().catch(() => ({}));
+  throw new Refused(problem ?? `The explorer answered ${answer.status}.`);
+}
+
+/** The same, tried again a few times where the server does not answer. */
+async function insist(path, options) {
+  for (const wait of [...WAITS, null]) {
+    try {
+      const answer = await ask(path, options);
+      return answer;
+    } catch (error) {
+      if (error instanceof Refused || wait === null) throw error;
+      connected(false);
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  }
+}
+
+export const json = async (path) => (await insist(path)).json();
+export const numbers = async (path, Kind) => new Kind(await (await insist(path, { timeout: 30000 })).arrayBuffer());
+
+/** Ask for a change; it is on disk once this returns. Refused at once while the connection is lost. */
+export async function change(path, facts = {}) {
+  if (connection.lost) throw new Error("Not saved: the connection is lost. Try again once it is back.");
+  const body = JSON.stringify({ key: crypto.randomUUID(), ...facts });
+  const options = { method: "POST", headers: { "content-type": "application/json" }, body, timeout: 30000 };
+  try {
+    return await (await insist(path, options)).json();
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    throw new Error("Not saved: the explorer does not answer. Look whether it is running, and try again.");
+  }
+}
+
+/** Hear of every change, by whomever; the connection is made anew as often as it takes. */
+export function listen(heard) {
+  let source;
+  let watchdog;
+  const silent = () => {
+    connected(false);
+    start();
+  };
+  function wait(milliseconds) {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(silent, milliseconds);
+  }
+  function start() {
+    source?.close();
+    source = new EventSource("/api/events");
+    source.onmessage = (event) => {
+      connected(true);
+      wait(10000);
+      heard(JSON.parse(event.data));
+    };
+    source.onerror = async () => {
+      connected(false);
+      if (source.readyState !== EventSource.CLOSED) return;
+      clearTimeout(watchdog);
+      await ask("/api/state").catch(() => null); // tells a new key from a dead server
+      if (!connection.ended) wait(2000);
+    };
+    wait(10000);
+  }
+  start();
+}

@@ -1,0 +1,141 @@
+// The list of classes: found, ordered, opened, and several of them chosen to be merged.
+
+import { css, ofClass } from "/static/colours.js";
+import { byId, count, el, percent } from "/static/dom.js";
+import { pointAt } from "/static/map.js";
+import { JUNK, model } from "/static/model.js";
+
+const list = byId("class-list");
+const filter = byId("class-filter");
+const order = byId("class-order");
+export const checked = new Set();
+let which = "all";
+
+const ORDERS = {
+  rows: (a, b) => b.rows - a.rows,
+  doubt: (a, b) => a.sureness - b.sureness,
+  stability: (a, b) => (a.stability ?? 2) - (b.stability ?? 2),
+  name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
+};
+const WHICH = { all: () => true, new: (one) => !one.known, known: (one) => one.known, open: (one) => !one.accepted };
+
+function shown() {
+  const words = filter.value.toLocaleLowerCase().split(/\s+/).filter(Boolean);
+  return model.state.classes
+    .filter((one) => WHICH[which](one) && words.every((word) => one.name.toLocaleLowerCase().includes(word)))
+    .sort((a, b) => ORDERS[order.value](a, b) || a.number - b.number);
+}
+
+export function drawClasses() {
+  if (!model.state) return;
+  for (const number of checked) if (!model.byNumber.has(number)) checked.delete(number);
+  const focused = document.activeElement?.closest?.("#class-list li")?.dataset.number;
+  const classes = shown();
+  list.replaceChildren(...classes.map(line));
+  if (which === "all") list.append(...asides());
+  if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No class is like that.")));
+  byId("class-count").textContent =
+    `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
+  byId("merge-bar").hidden = checked.size < 2;
+  byId("merge-count").textContent = `${checked.size} chosen`;
+  if (focused) list.querySelector(`li[data-number="${focused}"] .class`)?.focus();
+}
+
+/** Rows outside of all classes, which can be looked at and taken back. */
+function asides() {
+  const kinds = [
+    ["junk", "Junk", JUNK, model.state.junk],
+    ["without", "No class", -1, model.state.without],
+  ];
+  return kinds
+    .filter(([, , , rows]) => rows > 0)
+    .map(([id, name, code, rows]) =>
+      el(
+        "li",
+        { className: "aside" },
+        el(
+          "button",
+          { id: `${id}-rows`, className: "class", onclick: () => showRows(code) },
+          el("span", { className: "swatch", style: { background: css(ofClass(code)) } }),
+          el("span", { className: "name" }, name),
+          el("span", { className: "size", "aria-label": count(rows, "row") }, rows.toLocaleString("en")),
+        ),
+      ),
+    );
+}
+
+function showRows(code) {
+  const rows = [];
+  for (let row = 0; row < model.codes.length; row++) if (model.codes[row] === code) rows.push(row);
+  model.select(rows);
+  model.tell("look");
+}
+
+function line(one) {
+  const badge = one.accepted
+    ? el("span", { className: "badge good" }, "accepted")
+    : one.known
+      ? null
+      : el("span", { className: "badge new" }, "new");
+  return el(
+    "li",
+    {
+      data: { number: one.number, open: String(one.number === model.open) },
+      onmouseenter: () => pointAt(one.number),
+      onmouseleave: () => pointAt(null),
+    },
+    el("input", {
+      type: "checkbox",
+      checked: checked.has(one.number),
+      "aria-label": `Choose ${one.name} for merging`,
+      onchange: (event) => {
+        event.target.checked ? checked.add(one.number) : checked.delete(one.number);
+        drawClasses();
+      },
+    }),
+    el(
+      "button",
+      {
+        className: "class",
+        "aria-current": one.number === model.open ? "true" : null,
+        onclick: () => model.show(one.number),
+      },
+      el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
+      el("span", { className: "name", title: one.name }, one.name),
+      el("span", { className: "size", "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en")),
+      el(
+        "span",
+        { className: "sure" },
+        el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.sureness) } })),
+        el("span", {}, `${percent(one.sureness)} sure`),
+        badge,
+      ),
+    ),
+  );
+}
+
+filter.oninput = drawClasses;
+order.onchange = drawClasses;
+for (const chip of document.querySelectorAll(".chip")) {
+  chip.onclick = () => {
+    which = chip.dataset.which;
+    for (const other of document.querySelectorAll(".chip")) other.setAttribute("aria-pressed", other === chip);
+    drawClasses();
+  };
+}
+list.addEventListener("keydown", (event) => {
+  if (!["ArrowDown", "ArrowUp", "Home", "End"].includes(event.key)) return;
+  const buttons = [...list.querySelectorAll(".class")];
+  const at = buttons.indexOf(document.activeElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
+  if (buttons[to]) {
+    event.preventDefault();
+    buttons[to].focus();
+  }
+});
+byId("merge-none").onclick = () => {
+  checked.clear();
+  drawClasses();
+};
+
+for (const what of ["state", "open", "theme"]) model.on(what, drawClasses);

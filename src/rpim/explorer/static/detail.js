@@ -1,0 +1,186 @@
+// The pane of one class: its name, what is known of it, what can be done with it, and its rows.
+
+import { accept, rename } from "/static/actions.js";
+import { css, ofClass } from "/static/colours.js";
+import { askMergeInto, askSplit } from "/static/dialogs.js";
+import { byId, count, el, percent } from "/static/dom.js";
+import { showItems, sources } from "/static/items.js";
+import { model } from "/static/model.js";
+
+const head = byId("detail-head");
+const ORDERS = [
+  ["typical", "Typical"],
+  ["doubtful", "Doubtful"],
+  ["nearby", "Nearby, of other classes"],
+];
+let order = "typical";
+let showing = { kind: "none" }; // none, class, selection, similar
+let renaming = false;
+
+export const isRenaming = () => renaming;
+
+export function startRename() {
+  if (model.open === null || showing.kind !== "class") return;
+  renaming = true;
+  drawHead();
+  const field = head.querySelector("input");
+  field.focus();
+  field.select();
+}
+
+function stopRename() {
+  renaming = false;
+  drawHead();
+  byId("detail-title")?.focus();
+}
+
+function nameOf(one) {
+  const swatch = el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } });
+  if (!renaming)
+    return el("div", { className: "detail-name" }, swatch, el("h2", { id: "detail-title", tabIndex: -1 }, one.name));
+  const field = el("input", {
+    type: "text",
+    value: one.name,
+    maxLength: 200,
+    "aria-label": "Name of the class",
+    autocomplete: "off",
+  });
+  const save = async () => {
+    const name = field.value.trim();
+    if (!name || name === one.name || (await rename(one.number, name))) stopRename();
+  };
+  field.onkeydown = (event) => {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      save();
+    }
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      stopRename();
+    }
+  };
+  return el(
+    "div",
+    { className: "detail-name" },
+    swatch,
+    el("h2", { id: "detail-title", className: "hidden" }, `Rename ${one.name}`),
+    field,
+    el("button", { className: "primary", onclick: save }, "Save"),
+    el("button", { onclick: stopRename }, "Cancel"),
+  );
+}
+
+function drawClass(one) {
+  const fact = (value, what) => el("span", {}, el("b", {}, value), ` ${what}`);
+  head.replaceChildren(
+    nameOf(one),
+    el(
+      "div",
+      { className: "facts" },
+      fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
+      one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
+      fact(percent(one.sureness), "sure"),
+      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable"),
+      el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
+      one.accepted ? el("span", { className: "badge good" }, "accepted") : null,
+    ),
+    el(
+      "div",
+      { className: "actions" },
+      el(
+        "button",
+        { id: "accept", className: one.accepted ? "" : "primary", onclick: () => accept(one.number, !one.accepted) },
+        one.accepted ? "Reopen" : "Accept",
+      ),
+      el("button", { id: "rename", onclick: startRename }, "Rename"),
+      el("button", { id: "split", onclick: () => askSplit(one.number) }, "Split…"),
+      el("button", { id: "merge-into", onclick: () => askMergeInto(one.number) }, "Merge into…"),
+    ),
+    el(
+      "div",
+      { className: "orders", role: "group", "aria-label": "Which rows" },
+      ...ORDERS.map(([key, name]) =>
+        el(
+          "button",
+          {
+            "aria-pressed": String(order === key),
+            "aria-controls": "items",
+            data: { order: key },
+            onclick: () => {
+              order = key;
+              drawHead();
+              fill();
+            },
+          },
+          name,
+        ),
+      ),
+    ),
+  );
+}
+
+/** Draw it anew; what has the focus keeps it. */
+function drawHead() {
+  const held = head.contains(document.activeElement) ? document.activeElement : null;
+  redraw();
+  const same = held?.dataset.order ? `[data-order="${held.dataset.order}"]` : held?.id ? `#${held.id}` : null;
+  if (same) head.querySelector(same)?.focus();
+}
+
+function redraw() {
+  const one = showing.kind === "class" ? model.byNumber.get(model.open) : null;
+  if (one) {
+    drawClass(one);
+    return;
+  }
+  const back =
+    model.open !== null
+      ? el("button", { onclick: () => model.show(model.open) }, `Back to ${model.name(model.open)}`)
+      : null;
+  const title = {
+    none: "Choose a class",
+    selection: `${count(model.selected.size, "row")} selected`,
+    similar: "Rows like this one",
+  }[showing.kind];
+  head.replaceChildren(
+    el("h2", { id: "detail-title", tabIndex: -1 }, title),
+    showing.kind === "none"
+      ? el(
+          "p",
+          { className: "quiet" },
+          "Open one from the list, or click a point on the map. Draw around points with Shift to select them.",
+        )
+      : el("div", { className: "actions" }, back),
+  );
+}
+
+function fill(keep = false) {
+  if (showing.kind === "class") showItems(sources.ofClass(model.open, order), { keep });
+  else if (showing.kind === "selection") showItems(sources.rows([...model.selected]), { keep });
+  else if (showing.kind === "similar") showItems(sources.similar(showing.row), { keep });
+  else byId("items").replaceChildren();
+}
+
+export function show(what) {
+  renaming = false;
+  showing = what;
+  drawHead();
+  fill();
+}
+
+byId("items").addEventListener("similar", (event) => show({ kind: "similar", row: event.detail }));
+
+model.on("open", () => {
+  order = "typical";
+  show({ kind: model.open === null ? "none" : "class" });
+});
+model.on("state", () => {
+  if (showing.kind === "class" && model.open === null) showing = { kind: "none" };
+  if (!renaming) drawHead();
+  fill(true);
+});
+model.on("selection", () => {
+  if (showing.kind === "selection" && model.selected.size) {
+    drawHead();
+  }
+});

@@ -1,0 +1,78 @@
+// Which row is at a place: rows in the cells of a grid, found without looking at all of them.
+
+const CELLS = 256;
+
+export class IndexOfPlaces {
+  constructor(places) {
+    const n = places.length / 2;
+    let [x0, y0, x1, y1] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (let i = 0; i < n; i++) {
+      x0 = Math.min(x0, places[2 * i]);
+      x1 = Math.max(x1, places[2 * i]);
+      y0 = Math.min(y0, places[2 * i + 1]);
+      y1 = Math.max(y1, places[2 * i + 1]);
+    }
+    if (n === 0) [x0, y0, x1, y1] = [0, 0, 1, 1];
+    this.places = places;
+    this.box = { x0, y0, x1, y1 };
+    this.width = Math.max(x1 - x0, 1e-6) / CELLS;
+    this.height = Math.max(y1 - y0, 1e-6) / CELLS;
+    this.starts = new Uint32Array(CELLS * CELLS + 1);
+    const cells = new Uint32Array(n);
+    for (let i = 0; i < n; i++) {
+      cells[i] = this.column(places[2 * i]) + CELLS * this.line(places[2 * i + 1]);
+      this.starts[cells[i] + 1]++;
+    }
+    for (let c = 0; c < CELLS * CELLS; c++) this.starts[c + 1] += this.starts[c];
+    const next = this.starts.slice();
+    this.rows = new Uint32Array(n);
+    for (let i = 0; i < n; i++) this.rows[next[cells[i]]++] = i;
+  }
+
+  column(x) {
+    return Math.min(CELLS - 1, Math.max(0, Math.floor((x - this.box.x0) / this.width)));
+  }
+  line(y) {
+    return Math.min(CELLS - 1, Math.max(0, Math.floor((y - this.box.y0) / this.height)));
+  }
+
+  *within(x0, y0, x1, y1) {
+    for (let line = this.line(y0); line <= this.line(y1); line++) {
+      for (let column = this.column(x0); column <= this.column(x1); column++) {
+        const cell = column + CELLS * line;
+        for (let k = this.starts[cell]; k < this.starts[cell + 1]; k++) yield this.rows[k];
+      }
+    }
+  }
+
+  /** The row nearest to a place, no farther than `reach`; -1 where there is none. */
+  nearest(x, y, reach) {
+    let [best, least] = [-1, reach * reach];
+    for (const row of this.within(x - reach, y - reach, x + reach, y + reach)) {
+      const distance = (this.places[2 * row] - x) ** 2 + (this.places[2 * row + 1] - y) ** 2;
+      if (distance < least) [best, least] = [row, distance];
+    }
+    return best;
+  }
+
+  /** The rows inside a polygon, given as [[x, y], ...]. */
+  inside(polygon) {
+    const xs = polygon.map(([x]) => x);
+    const ys = polygon.map(([, y]) => y);
+    const rows = [];
+    for (const row of this.within(Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys))) {
+      if (isInside(this.places[2 * row], this.places[2 * row + 1], polygon)) rows.push(row);
+    }
+    return rows.sort((a, b) => a - b);
+  }
+}
+
+function isInside(x, y, polygon) {
+  let inside = false;
+  for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i++) {
+    const [ax, ay] = polygon[i];
+    const [bx, by] = polygon[j];
+    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+  }
+  return inside;
+}

@@ -1,0 +1,248 @@
+// The page as a whole: what the bar does, the keys, search, the connection, and what happens in the background.
+
+import { accept, activate, junk, redo, undo } from "/static/actions.js";
+import { change, connection, json, listen, numbers } from "/static/api.js";
+import { checked } from "/static/classes.js";
+import { legend, offerColours, reloadColumn } from "/static/colouring.js";
+import { isDark } from "/static/colours.js";
+import { isRenaming, show, startRename } from "/static/detail.js";
+import {
+  askExport,
+  askMerge,
+  askMergeInto,
+  askMove,
+  askRefit,
+  askSplit,
+  showChanges,
+  showHelp,
+} from "/static/dialogs.js";
+import { byId, count, el, later, say } from "/static/dom.js";
+import { focused } from "/static/items.js";
+import { mapFacts, pan, setLasso, zoom } from "/static/map.js";
+import { model } from "/static/model.js";
+
+// Light or dark
+
+const kept = localStorage.getItem("rpim-theme");
+if (kept) document.documentElement.dataset.theme = kept;
+byId("theme").onclick = () => {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("rpim-theme", theme);
+  retheme();
+};
+function retheme() {
+  legend();
+  model.tell("theme");
+  if (model.state) model.tell("state");
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
+
+// One pane at a time on a phone
+
+function look(view) {
+  document.body.dataset.view = view;
+  for (const tab of document.querySelectorAll(".tabs button"))
+    tab.setAttribute("aria-pressed", tab.dataset.view === view);
+}
+for (const tab of document.querySelectorAll(".tabs button")) tab.onclick = () => look(tab.dataset.view);
+
+// The bar
+
+byId("undo").onclick = undo;
+byId("redo").onclick = redo;
+byId("refit").onclick = askRefit;
+byId("export").onclick = askExport;
+byId("help").onclick = showHelp;
+byId("version").onchange = (event) => activate(Number(event.target.value));
+byId("merge-checked").onclick = () => askMerge([...checked]);
+byId("move").onclick = () => askMove([...model.selected]);
+byId("junk").onclick = () => junk([...model.selected], !areJunk());
+byId("show-selection").onclick = () => model.tell("look");
+byId("clear-selection").onclick = () => model.select([]);
+const areJunk = () => model.selected.size > 0 && [...model.selected].every((row) => model.codes[row] === -2);
+
+let version = null;
+model.on("state", () => {
+  const { state } = model;
+  for (const [id, what, name] of [
+    ["undo", state.undo, "Undo"],
+    ["redo", state.redo, "Redo"],
+  ]) {
+    byId(id).disabled = !what;
+    byId(id).title = what ? `${name}: ${what}` : name;
+    byId(id).setAttribute("aria-label", what ? `${name}: ${what}` : name);
+  }
+  byId("version").replaceChildren(
+    ...state.versions.map((one) =>
+      el("option", { value: one.number }, one.number ? `Version ${one.number}` : "The run"),
+    ),
+  );
+  byId("version").value = state.version;
+  byId("version").parentElement.hidden = state.versions.length < 2;
+  if (version !== null && version !== state.version) {
+    model.select([]);
+    if (model.run) reloadColumn();
+  }
+  version = state.version;
+  selection();
+});
+model.on("run", () => {
+  byId("run-name").textContent = model.run.name;
+  byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+  document.title = `${model.run.name} · rpim`;
+  offerColours();
+  if (model.run.images_moved)
+    say("The images are not where they were. Start again with --images FOLDER to say where they are now.", {
+      bad: true,
+      seconds: 10,
+    });
+});
+model.on("open", () => {
+  if (model.open !== null && innerWidth <= 900) look("detail");
+});
+
+function selection() {
+  byId("selection-bar").hidden = model.selected.size === 0;
+  byId("selection-count").textContent = `${model.selected.size.toLocaleString("en")} selected`;
+  byId("junk").textContent = areJunk() ? "Not junk" : "Junk";
+}
+model.on("selection", selection);
+byId("over").addEventListener("pick", (event) => {
+  const { row, add } = event.detail;
+  model.select([row], add ? "toggle" : "only");
+  const number = model.codes[row];
+  if (number >= 0 && number !== model.open) model.show(number);
+  else if (number < 0) show({ kind: "selection" });
+});
+model.on("selection", () => {
+  if (model.selected.size > 1 && !focused()) show({ kind: "selection" });
+});
+
+model.on("look", () => {
+  show({ kind: "selection" });
+  if (innerWidth <= 900) look("detail");
+});
+
+// Search
+
+const search = byId("search");
+search.oninput = later(async () => {
+  const words = search.value.trim();
+  try {
+    const found = words ? await numbers(`/api/search?words=${encodeURIComponent(words)}`, Int32Array) : null;
+    if (words !== search.value.trim()) return;
+    model.found = found;
+    byId("found").textContent = found ? `${found.length.toLocaleString("en")} found` : "";
+    byId("select-found").hidden = !found?.length;
+    model.tell("search");
+  } catch (error) {
+    say(error.message, { bad: true });
+  }
+}, 200);
+byId("select-found").onclick = () => {
+  model.select([...model.found]);
+  show({ kind: "selection" });
+};
+
+// Keys
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input:not([type=checkbox]), select, textarea") || byId("dialog").open;
+  const key = event.key.toLowerCase();
+  if ((event.ctrlKey || event.metaKey) && !typing && ["z", "y"].includes(key)) {
+    event.preventDefault();
+    (key === "y" || event.shiftKey ? redo : undo)();
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const has = model.open !== null;
+  const rows = model.selected.size ? [...model.selected] : focused() ? [Number(focused().dataset.row)] : [];
+  const work = {
+    "?": showHelp,
+    l: () => setLasso(byId("lasso").getAttribute("aria-pressed") !== "true"),
+    "/": () => {
+      look("classes");
+      byId("class-filter").focus();
+    },
+    s: () => {
+      look("map");
+      search.focus();
+    },
+    m: rows.length && (() => askMove(rows)),
+    x: rows.length && (() => junk(rows, !rows.every((row) => model.codes[row] === -2))),
+    r: has && startRename,
+    a: has && (() => accept(model.open, !model.byNumber.get(model.open).accepted)),
+    d: has && (() => askSplit(model.open)),
+    g: has && (() => askMergeInto(model.open)),
+    escape: () => (model.selected.size ? model.select([]) : model.show(null)),
+  }[key];
+  if (work && !isRenaming()) {
+    event.preventDefault();
+    work();
+  }
+});
+
+// The connection, other tabs, and what goes on in the background
+
+connection.listeners.add(() => {
+  byId("offline").hidden = !connection.lost;
+  byId("offline").textContent = connection.ended
+    ? "The explorer was started again with a new key: open the address that it printed. Nothing was lost."
+    : "Connection lost, trying again… Decisions are not taken until it is back; those made so far are saved.";
+});
+
+let last = null;
+async function heard(now) {
+  const before = last;
+  last = now;
+  if (model.state && ![model.state.stamp, model.coming].includes(now.stamp)) await model.refresh().catch(() => null);
+  if (before && before.map !== now.map) await model.loadMap().catch(() => null);
+  if (before?.refit.status === "running" && now.refit.status !== "running") ended(now.refit);
+  background(now);
+}
+
+function ended(refit) {
+  if (refit.status === "done")
+    say("The new fit is there.", {
+      action: { name: "What changed", run: () => showChanges(model.state.version) },
+      seconds: 12,
+    });
+  if (refit.status === "failed")
+    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, { bad: true, seconds: 10 });
+  if (refit.status === "cancelled") say("The new fit was cancelled.");
+}
+
+function background(now) {
+  const notice = byId("notice");
+  notice.hidden = now.refit.status !== "running" && now.mapping !== "running";
+  byId("refit").disabled = now.refit.status === "running";
+  if (now.refit.status === "running") {
+    notice.replaceChildren(
+      el("span", {}, `Fitting again: ${now.refit.stage ?? "starting"}`),
+      el("progress", {
+        max: 1,
+        "aria-label": "Progress of the fit",
+        ...(now.refit.share ? { value: now.refit.share } : {}),
+      }),
+      el(
+        "button",
+        {
+          id: "cancel-refit",
+          onclick: () => change("/api/refit/cancel").catch((error) => say(error.message, { bad: true })),
+        },
+        "Cancel",
+      ),
+    );
+  } else if (now.mapping === "running")
+    notice.replaceChildren(el("span", {}, "A better map is being made (UMAP). It takes its place when it is ready."));
+}
+
+window.rpim = { model, mapFacts, pan, zoom, json }; // for measuring
+await model.load().catch((error) => {
+  byId("offline").hidden = false;
+  byId("offline").textContent = error.message;
+});
+listen(heard);
+document.body.dataset.ready = "true";
+performance.mark("rpim-ready");

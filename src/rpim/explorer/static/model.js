@@ -1,0 +1,78 @@
+// What the page knows: the run, where its decisions stand, and what the person has selected.
+
+import { json, numbers } from "/static/api.js";
+
+export const JUNK = -2;
+
+class Model extends EventTarget {
+  run = null; // facts that do not change
+  state = null; // classes, versions, what can be undone
+  codes = new Int32Array(0); // the class of each row
+  places = new Float32Array(0); // x, y of each row
+  byNumber = new Map();
+  open = null; // the number of the class that is shown
+  selected = new Set(); // rows
+  found = null; // rows of the search, or null
+  refit = { status: "idle" };
+
+  tell(what) {
+    this.dispatchEvent(new Event(what));
+  }
+  on(what, listener) {
+    this.addEventListener(what, listener);
+  }
+
+  async load() {
+    [this.run] = await Promise.all([json("/api/run"), this.refresh()]);
+    this.places = await numbers("/api/map", Float32Array);
+    this.tell("run");
+    this.tell("map");
+  }
+
+  async loadMap() {
+    this.run = await json("/api/run");
+    this.places = await numbers("/api/map", Float32Array);
+    this.tell("map");
+  }
+
+  /** Take what the server says, and fetch the classes of the rows; settled once the latest answer is shown. */
+  refresh(state = null) {
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    this.coming = state?.stamp ?? null;
+    this.latest = Promise.all([state ?? json("/api/state"), numbers("/api/codes", Int32Array)]).then(
+      ([fresh, codes]) => {
+        if (turn !== this.turn) return this.latest; // a later one has begun meanwhile
+        this.take(fresh, codes);
+        return null;
+      },
+    );
+    return this.latest;
+  }
+
+  take(state, codes) {
+    this.state = state;
+    this.codes = codes;
+    this.byNumber = new Map(state.classes.map((one) => [one.number, one]));
+    if (this.open !== null && !this.byNumber.has(this.open)) this.open = null;
+    this.tell("state");
+  }
+
+  name(number) {
+    return this.byNumber.get(number)?.name ?? (number === JUNK ? "junk" : "no class");
+  }
+
+  show(number) {
+    this.open = number;
+    this.tell("open");
+  }
+
+  select(rows, how = "only") {
+    if (how === "only") this.selected = new Set(rows);
+    else
+      for (const row of rows)
+        how === "toggle" && this.selected.has(row) ? this.selected.delete(row) : this.selected.add(row);
+    this.tell("selection");
+  }
+}
+
+export const model = new Model();

@@ -1,0 +1,196 @@
+"""Everything the page asks about a run: its rows, its map, its classes, and what is near what."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.errors import InputError
+from rpim.explorer.decisions import Split
+from rpim.explorer.pictures import Pictures
+from rpim.explorer.state import IntArray, State
+from rpim.explorer.versions import Versions
+from rpim.files import load_npy, replacing
+from rpim.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
+from rpim.messages import first_line
+from rpim.run_features import features_of
+from rpim.summary import plural
+
+FloatArray = NDArray[np.float32]
+
+MAP_FILE = "map.npy"
+MAX_PARTS = 20
+ORDERS = ("typical", "doubtful", "nearby")
+
+
+class Workbench:
+    """A run that is opened.
+
+    Parameters
+    ----------
+    run : path of the run folder
+    features : path, optional
+        Where the features of the run are, if not where it read them.
+    images : path, optional
+        Where the images are now, if they have moved.
+    """
+
+    def __init__(self, run: Path, features: Path | None = None, images: Path | None = None) -> None:
+        from rpim.prediction import Predictor
+
+        self.run, self.features_path = run, features
+        self.versions = Versions(run)
+        self.rows = self.versions.rows
+        self.labelled = self.rows.labelled  # (N,)
+        given = features_of(run, features)
+        model = Predictor.load(run).model
+        self.refined: FloatArray = model.transform(given.rows(normalise=model.normalise))  # (N, D)
+        self.texts = self.rows.texts or given.texts
+        paths = self.rows.paths or given.paths
+        self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
+        self._split, self._truth = given.split, given.truth
+        self.map, self.map_kind = self._first_map()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _first_map(self) -> tuple[FloatArray, str]:
+        """The map that was kept, or one that takes no time."""
+        path = self.run / MAP_FILE
+        if path.is_file():
+            try:
+                kept = load_npy(path)
+            except InputError:
+                kept = np.empty(0)
+            if kept.shape == (len(self), 2) and np.isfinite(kept).all():
+                return kept.astype(np.float32), UMAP_MAP
+        return principal_map(self.refined), PRINCIPAL_MAP
+
+    def keep_map(self, on_map: FloatArray) -> None:
+        """Take a map by UMAP, now and for the next time; a folder that cannot be written is no reason to stop."""
+        self.map, self.map_kind = on_map, UMAP_MAP
+        with contextlib.suppress(InputError), replacing(self.run / MAP_FILE) as file:
+            np.save(file, on_map, allow_pickle=False)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What rows can be coloured by beside their class, by name: numbers, or one text a row."""
+        version = self.versions[self.versions.active]
+        columns: dict[str, NDArray[Any]] = {"sureness": version.sureness}
+        if np.isfinite(version.outlier).any():
+            columns["outlier"] = version.outlier
+        texts = {"given": self.rows.given, "split": self._split, "truth": self._truth}
+        for name, values in texts.items():
+            if values is not None:
+                columns[name] = np.asarray(values).astype(str)
+        return columns
+
+    @cached_property
+    def _searched(self) -> list[str]:
+        texts = [""] * len(self) if self.texts is None else self.texts
+        paths = [""] * len(self) if self.rows.paths is None else self.rows.paths
+        return [f"{a}\n{b}\n{c}".casefold() for a, b, c in zip(texts, self.rows.ids.tolist(), paths, strict=True)]
+
+    def search(self, words: str) -> IntArray:
+        """The rows that have all of these words in their text, id or path."""
+        wanted = words.casefold().split()
+        found = [row for row, text in enumerate(self._searched) if all(word in text for word in wanted)]
+        return np.array(found if wanted else [], dtype=np.int32)
+
+    def item(self, row: int, state: State) -> dict[str, Any]:
+        """A row as the page shows it."""
+        version = self.versions[self.versions.active]
+        return {
+            "row": row,
+            "id": str(self.rows.ids[row]),
+            "text": None if self.texts is None else self.texts[row],
+            "class": int(state.class_of[row]),
+            "junk": bool(state.junk[row]),
+            "by_hand": bool(state.by_hand[row]),
+            "labelled": bool(self.labelled[row]),
+            "sureness": round(float(version.sureness[row]), 4),
+            "second": version.second[row],
+        }
+
+    def members(self, state: State, number: int, order: str) -> IntArray:
+        """The rows of a class, the most typical or most doubtful first, or those of other classes that are nearest."""
+        state.info(number)
+        rows = state.rows_of(number)
+        version = self.versions[self.versions.active]
+        if order == "nearby":
+            return self._nearby(state, rows)
+        if order == "doubtful":
+            first: NDArray[np.int64] = np.argsort(version.sureness[rows], kind="stable")
+        else:
+            first = np.lexsort((version.outlier[rows], -np.round(version.sureness[rows], 2)))
+        return rows[first]
+
+    def _nearby(self, state: State, rows: IntArray, count: int = 200) -> IntArray:
+        if len(rows) == 0:
+            return rows
+        likeness: FloatArray = self.refined @ self.refined[rows].mean(axis=0)  # (N,)
+        likeness[rows] = -np.inf
+        likeness[state.junk] = -np.inf
+        nearest = np.argsort(-likeness, kind="stable")[:count].astype(np.int32)
+        return nearest[np.isfinite(likeness[nearest])]
+
+    def similar(self, row: int, count: int = 48) -> IntArray:
+        """The rows most like this one, itself first."""
+        likeness = self.refined @ self.refined[row]
+        likeness[row] = np.inf
+        return np.argsort(-likeness, kind="stable")[:count].astype(np.int32)
+
+    def split(self, state: State, number: int, parts: int) -> Split:
+        """A class in so many parts by k-means, the largest first."""
+        import torch
+
+        from rpim.centroids import kmeans
+
+        rows = state.rows_of(number)
+        name = state.info(number).name
+        if len(rows) < parts:
+            raise InputError(f"{name} has {plural(len(rows), 'row')} and cannot be split into {parts}.")
+        try:
+            found = kmeans(torch.from_numpy(self.refined[rows]), parts, generator=torch.Generator().manual_seed(0))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{name} cannot be split ({first_line(error)}): move some rows by hand.") from error
+        codes = found.labels.numpy()
+        by_size = np.argsort(-np.bincount(codes, minlength=parts), kind="stable")
+        place = np.argsort(by_size)
+        return Split(number, rows, place[codes].astype(np.int32), first=state.next_class)
+
+    def summary(self) -> dict[str, Any]:
+        """Where the version stands that is looked at: its classes, and what can be undone."""
+        active = self.versions.active
+        version, state, timeline = self.versions[active], self.versions.state(active), self.versions.timeline
+        counted = (state.class_of >= 0) & ~state.junk
+        codes, n = state.class_of[counted], state.next_class
+        sizes = np.bincount(codes, minlength=n)
+        labelled = np.bincount(codes, weights=self.labelled[counted], minlength=n)
+        sureness = np.bincount(codes, weights=version.sureness[counted], minlength=n) / np.maximum(sizes, 1)
+        classes = [
+            {
+                "number": number, "name": info.name, "known": info.known, "accepted": info.accepted,
+                "reviewed": info.reviewed, "rows": int(sizes[number]), "labelled": int(labelled[number]),
+                "sureness": round(float(sureness[number]), 4), "stability": version.stability.get(number),
+            }
+            for number, info in state.classes.items()
+        ]  # fmt: skip
+        return {
+            "version": active,
+            "versions": [{"number": k, "created": self.versions[k].created} for k in self.versions.numbers()],
+            "classes": classes,
+            "junk": int(state.junk.sum()),
+            "without": int(((state.class_of < 0) & ~state.junk).sum()),
+            "undo": timeline.undo_says(active),
+            "redo": timeline.redo_says(active),
+            "stamp": self.stamp(),
+        }
+
+    def stamp(self) -> str:
+        """Another text after every decision, undo, redo, or change of version."""
+        return "-".join(map(str, (*self.versions.store.stamp(), len(self.versions.numbers()))))

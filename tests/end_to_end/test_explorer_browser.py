@@ -1,0 +1,242 @@
+"""The explorer in a real browser: decisions by mouse and by keys, two tabs, a killed server, a new fit, an export."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import rpim
+from rpim import Discovery
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("fastapi")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+
+expect = playwright.expect
+
+
+class Server:
+    """``rpim explore`` in a process of its own, at the same port every time."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> str:
+        """The address that it prints."""
+        source = str(Path(rpim.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rpim.cli", "explore", self.run, "--no-browser", "--port", str(self.port)],
+            env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        return next(line.strip() for line in self.process.stdout if line.startswith("http"))
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture
+def server(animals):
+    # A map that is there already: the one by UMAP would take the test's time.
+    import numpy as np
+
+    from rpim.explorer.workbench import Workbench
+
+    bench = Workbench(animals)
+    np.save(animals / "map.npy", bench.map)
+    bench.versions.store.close()
+    running = Server(animals)
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def browser():
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def open_page(context, address, problems):
+    """A tab; whatever its console complains of, and whatever it asks of another host, is collected."""
+    page = context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
+    page.on("request", lambda request: None if request.url.startswith(("http://127.0.0.1", "blob:"))
+            else problems.append(request.url))  # fmt: skip
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    return page
+
+
+def open_class(page, name):
+    page.locator("#class-filter").fill(name)
+    page.locator("#class-list .class").first.click()
+    expect(page.locator("#detail-title")).to_have_text(name)
+    page.locator("#class-filter").fill("")
+    page.locator("#items .item").first.focus()
+
+
+def saved(page, text):
+    expect(page.locator(".message", has_text=text).last).to_be_visible()
+
+
+def row_names(page):
+    return page.locator("#class-list li:not(.aside) .name").all_inner_texts()
+
+
+def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
+    found = Discovery.load(animals)
+    final = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))  # kept up to date by hand below
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    page = open_page(context, server.start(), problems)
+    assert "token" not in page.url
+    assert sorted(row_names(page)) == ["ant", "bee", "cat", "new-1", "new-2"]
+
+    # Find a class and look at its rows, whose markup is text.
+    open_class(page, "new-1")
+    expect(page.locator("#items .item").first).to_contain_text("<b>")
+    rows_of_new_1 = {name for name, label in final.items() if label == "new-1"}
+    assert page.locator("#items .item").count() == len(rows_of_new_1)
+
+    # Name it, by keys alone; another tab hears of it.
+    other = open_page(context, f"http://127.0.0.1:{server.port}/", problems)
+    page.bring_to_front()
+    page.locator("#items .item").first.focus()
+    page.keyboard.press("r")
+    page.keyboard.type("<script>fox</script>")
+    page.keyboard.press("Enter")
+    saved(page, "Saved: new-1 is now <script>fox</script>")
+    expect(other.locator("#class-list .name", has_text="fox")).to_have_text("<script>fox</script>")
+    final = {name: "<script>fox</script>" if label == "new-1" else label for name, label in final.items()}
+
+    # A killed server: the page says so, refuses what is decided meanwhile, and loses nothing.
+    server.kill()
+    expect(page.locator("#offline")).to_contain_text("Connection lost, trying again")
+    page.locator("#accept").click()
+    saved(page, "Not saved")
+    address = server.start()
+    expect(page.locator("#offline")).to_contain_text("started again with a new key", timeout=20_000)
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#class-list .name", has_text="fox")).to_be_visible()
+
+    # Merge two by their boxes, split them again, and take the split back.
+    for name in ("new-2", "cat"):
+        page.get_by_label(f"Choose {name} for merging").check()
+    page.locator("#merge-checked").click()
+    page.locator("#dialog").get_by_label(re.compile("new-2")).check()
+    page.locator("#dialog").get_by_role("button", name="Merge", exact=True).click()
+    saved(page, "Saved: 2 classes are now new-2")
+    assert sorted(row_names(page)) == ["<script>fox</script>", "ant", "bee", "new-2"]
+    open_class(page, "new-2")
+    page.keyboard.press("d")
+    page.keyboard.press("Enter")
+    saved(page, "is split into 2")
+    assert "new-2 (2)" in row_names(page)
+    page.locator("#undo").click()
+    saved(page, "Undone: split new-2 into 2")
+    assert "new-2 (2)" not in row_names(page)
+    page.keyboard.press("Control+y")
+    saved(page, "Done again")
+    page.keyboard.press("Control+z")
+    expect(page.locator("#class-list .name", has_text="new-2 (2)")).to_have_count(0)
+    final = {name: "new-2" if label == "cat" else label for name, label in final.items()}
+
+    # Move the first two rows of a class by keys, and mark a third as junk.
+    open_class(page, "ant")
+    page.locator("#items .item").first.focus()
+    ids = page.evaluate("[...document.querySelectorAll('#items .item')].map((one) => Number(one.dataset.row))")
+    page.keyboard.press("Space")
+    page.keyboard.press("Shift+ArrowDown")
+    expect(page.locator("#selection-count")).to_have_text("2 selected")
+    page.keyboard.press("m")
+    page.keyboard.type("bee")
+    page.locator("#dialog .choice", has_text="bee").last.click()
+    saved(page, "Saved: 2 rows moved to bee")
+    expect(page.locator("#items .item")).to_have_count(len(ids) - 2)
+    page.locator("#items .item").first.focus()
+    page.keyboard.press("x")
+    saved(page, "Saved: 1 row marked as junk")
+    page.locator("#junk-rows").click()
+    expect(page.locator("#items .item")).to_have_count(1)
+    expect(page.locator("#junk")).to_have_text("Not junk")
+    page.keyboard.press("Escape")
+    for row in ids[:2]:
+        final[f"row-{row}"] = "bee"
+    final[f"row-{ids[2]}"] = ""
+
+    # Draw around everything on the map, left of its buttons.
+    page.locator("#zoom-out").click()
+    box = page.locator("#over").bounding_box()
+    corners = [(6, 6), (box["width"] - 70, 6), (box["width"] - 70, box["height"] - 6), (6, box["height"] - 6)]
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 6, box["y"] + 6)
+    page.mouse.down()
+    for x, y in corners[1:]:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    expect(page.locator("#selection-count")).to_have_text("120 selected")
+    page.keyboard.press("Escape")
+
+    # The export has all of it, row by row, after a reload.
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    page.locator("#export").click()
+    with page.expect_download() as waiting:
+        page.locator("#dialog").get_by_role("button", name=re.compile("^CSV")).click()
+    with open(waiting.value.path(), newline="") as file:
+        exported = {row["id"]: row["label"] for row in csv.DictReader(file)}
+    assert exported == final
+
+    # A new fit in the background; then what it changed, and back to the version before.
+    page.locator("#refit").click()
+    page.locator("#dialog").get_by_role("button", name="Fit again").click()
+    expect(page.locator("#notice")).to_contain_text("Fitting again")
+    expect(page.locator("#version")).to_have_value("1", timeout=60_000)
+    page.get_by_role("button", name="What changed").click()
+    expect(page.locator("#dialog")).to_contain_text("Of 119 rows")
+    page.locator("#dialog").get_by_role("button", name="Close").click()
+    refitted = Discovery.load(animals / "refits" / "0001")
+    assert sorted(row_names(page)) == sorted(refitted.classes.tolist())
+    assert {"<script>fox</script>", "bee", "new-2"} <= set(refitted.model.known_classes_.tolist())
+    page.locator("#version").select_option("0")
+    expect(page.locator("#undo")).to_have_attribute("title", "Undo: mark 1 row as junk")
+    assert problems == []
+
+
+def test_without_webgl_the_map_is_drawn_all_the_same(server, browser):
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = open_page(context, server.start(), problems)
+    page.goto(f"http://127.0.0.1:{server.port}/?renderer=canvas")
+    page.wait_for_selector("body[data-ready]")
+    page.get_by_role("button", name="Map", exact=True).click()
+    assert page.evaluate("rpim.mapFacts.renderer") == "canvas"
+    drawn = "[...document.getElementById('points').getContext('2d').getImageData(0, 0, 390, 400).data].some((v) => v)"
+    end = time.monotonic() + 5
+    while not page.evaluate(drawn):
+        assert time.monotonic() < end
+    assert problems == []
