@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 from rpim.assignments import Assignments
 from rpim.errors import InputError
 from rpim.features import FeatureSet
-from rpim.run_folder import ASSIGNMENTS_FILE, RUN_FILE, read_run_file, reading
-
-FEATURES_FILE = "features.parquet"
-"""In the run folder, where the run was made of raw images or texts."""
+from rpim.run_folder import ASSIGNMENTS_FILE, FEATURES_FILE, RUN_FILE, read_run_file, reading
 
 
 def features_of(run: Path, given: Path | None = None) -> FeatureSet:
