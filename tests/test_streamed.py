@@ -32,8 +32,8 @@ def problem(blobs, tmp_path):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """So that there are several of every kind."""
-    monkeypatch.setattr(engine_memory, "_BLOCK_BYTES", 3000)
-    monkeypatch.setattr(engine_memory, "_LEAST_ROWS", 8)
+    monkeypatch.setattr(engine_memory, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(engine_memory, "LEAST_ROWS", 8)
     monkeypatch.setattr("rpim.engine.streamed.READ_BYTES", 10_000)
 
 
@@ -112,3 +112,39 @@ def test_what_does_not_fit_says_so(problem, tmp_path):
     np.save(tmp_path / "broken.npy", broken)
     with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(77\)"):
         RPIM(n_classes=12).fit(RowFiles(tmp_path / "broken.npy"), y)
+
+
+def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_blocks):
+    """Labels beside the features; too little memory for all rows, and enough for what has to be there."""
+    from pathlib import Path
+
+    from rpim.discovery import Discovery
+    from rpim.features import FeatureSet
+
+    x, y, _ = problem
+    monkeypatch.setattr("rpim.row_files.READ_BYTES", 1000)
+    monkeypatch.setattr(streaming, "READ_BYTES", 1000)
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 3000)
+    Path("shards").mkdir()
+    for number, rows in enumerate(np.split(np.arange(len(x)), [100, 101, 350])):
+        part = FeatureSet.from_arrays(x[rows].astype(np.float16), labels=y[rows], ids=rows + 1000)
+        part.write(f"shards/{number}.parquet")
+    given = ("--n-classes", 12, "--resamples", 1, "--quiet")
+    assert command("discover", "shards", "-o", "whole", *given)[0] == 0
+    code, _, err = command("discover", "shards", "-o", "streamed", *given, "--memory", "700KB")
+    assert (code, err) == (0, "")
+    whole, streamed = Discovery.load("whole"), Discovery.load("streamed")
+    assert streamed.model.sample_rows_ < len(x)
+    assert streamed.ids.tolist() == whole.ids.tolist() == list(range(1000, 1480))
+    assert (streamed.labels == whole.labels).mean() > 0.95
+    assert streamed.provenance["data"]["fingerprint"] == whole.provenance["data"]["fingerprint"]
+    code, out, err = command("discover", "shards", "-o", "less", *given, "--memory", "100KB")
+    assert (code, out) == (2, "")
+    assert "480 rows of 24 features and 12 classes need" in err
+    assert "but 0MB were given" in err
+    assert command("discover", "shards", "-o", "less", *given, "--memory", "lots")[0] == 2
+    Path("shards/1.parquet").write_bytes(b"PAR1")
+    code, _, err = command("discover", "shards", "-o", "less", *given)
+    assert code == 2
+    assert "shards/1.parquet cannot be read" in err
+    assert not Path("less").exists()

@@ -16,6 +16,7 @@ from rpim.files import StrPath, must_be_npy, must_exist, reading
 from rpim.formats.feature_files import parquet_features
 from rpim.formats.npy_stream import ArrayStream
 from rpim.formats.parquet import arrow, list_matrix
+from rpim.memory_budget import as_bytes, usual_budget
 from rpim.messages import some
 
 READ_BYTES = 32 << 20
@@ -50,6 +51,8 @@ class RowFiles:
         that do not fit, are named before any work begins.
     feature_column : str, optional
         The .parquet column with the features, where several could be meant.
+    memory : int or str, optional
+        What a fit to them may use in all, such as "4GB"; by default a share of what is free.
 
     Raises
     ------
@@ -68,9 +71,11 @@ class RowFiles:
 
     ndim = 2
 
-    def __init__(self, path: StrPath, feature_column: str | None = None) -> None:
+    def __init__(
+        self, path: StrPath, feature_column: str | None = None, memory: int | str | None = None
+    ) -> None:
         self.path = Path(path)
-        self.feature_column = feature_column
+        self.memory = usual_budget() if memory is None else as_bytes(memory)
         self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
         first = self._parts[0]
         for part in self._parts[1:]:
@@ -97,9 +102,10 @@ class RowFiles:
         return [part.path for part in self._parts]
 
     @property
-    def nbytes(self) -> int:
-        """How large the matrix would be in memory, as it is."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+    def fits(self) -> bool:
+        """Whether a fit may have all rows in memory: as they are, normalised, projected, and some hundred classes."""
+        n_rows, n_features = self.shape
+        return n_rows * (n_features * (self.dtype.itemsize + 8) + 2000) <= self.memory
 
     def __getitem__(self, rows: Any) -> Matrix:
         if isinstance(rows, slice) and rows.step in (None, 1):
@@ -120,6 +126,10 @@ class RowFiles:
             first, last = np.searchsorted(ordered, [start, start + len(block)])
             out[order[first:last]] = block[ordered[first:last] - start]
         return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        """All of it in memory, for whoever asks for an array."""
+        return self[:].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, start: int = 0, stop: int | None = None, size: int | None = None) -> Iterator[tuple[int, Matrix]]:
         """The rows from `start` to `stop`, in order: the number of the first row of each block, and the block.
@@ -181,8 +191,26 @@ class RowFiles:
             yield first, _joined(waiting)
 
 
+def row_blocks_of(X: Matrix | RowFiles, size: int) -> Iterator[tuple[slice, Matrix]]:
+    """The rows of a matrix in memory or on disk, so many at a time, and where they stand."""
+    if isinstance(X, RowFiles):
+        for start, block in X.blocks(size=max(1, READ_BYTES // (X.shape[1] * X.dtype.itemsize) // size) * size):
+            for first in range(0, len(block), size):
+                part = block[first : first + size]
+                yield slice(start + first, start + first + len(part)), part
+        return
+    for start in range(0, len(X), size):
+        rows = slice(start, min(start + size, len(X)))
+        yield rows, X[rows]
+
+
 def _joined(pieces: list[Matrix]) -> Matrix:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def is_row_folder(path: Path) -> bool:
+    """Whether a folder holds files of features, which are one matrix together."""
+    return path.is_dir() and any(file.suffix.lower() in (".npy", ".parquet") for file in path.iterdir())
 
 
 def _files(path: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-_BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
-_LEAST_ROWS = 256
+BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
+LEAST_ROWS = 256
 
 
 class Block(NamedTuple):
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 def block_rows(n_classes: int, n_features: int, n_rows: int) -> int:
     """How many rows a block has: all about as many."""
-    most = max(_LEAST_ROWS, _BLOCK_BYTES // (max(n_classes, n_features) * 4))
+    most = max(LEAST_ROWS, BLOCK_BYTES // (max(n_classes, n_features) * 4))
     return -(-n_rows // -(-n_rows // most))
 
 

@@ -17,14 +17,16 @@ from torch import Tensor
 
 from rpim.directions import SumOfSquares, leading_directions
 from rpim.engine import Engine, Streamed
+from rpim.engine.memory import BLOCK_BYTES
 from rpim.engine.streamed import Prepare
 from rpim.errors import InputError
 from rpim.labels import UNLABELLED, IntArray, name_rows
+from rpim.memory_budget import in_words
 from rpim.messages import some_rows
 from rpim.methods.base import Problem, _device
 from rpim.outliers import least_fitting
 from rpim.progress import Progress
-from rpim.row_files import RowFiles
+from rpim.row_files import READ_BYTES, RowFiles
 
 if TYPE_CHECKING:
     from rpim.methods.infomax import InfoMaxEstimator
@@ -33,6 +35,8 @@ SAMPLE_ROWS = 200_000
 """Rows on which settings and start are found, where there are more. At least `ROWS_A_CLASS` are labelled of each known
 class that has as many."""
 ROWS_A_CLASS = 20
+BYTES_A_ROW = 120
+"""What is kept of every row: label, class, sureness, runner-up, scores, and a few numbers of a step."""
 
 
 @dataclass
@@ -58,8 +62,9 @@ def fit_files(model: InfoMaxEstimator, rows: RowFiles, y: ArrayLike) -> None:
     model.n_features_in_ = rows.shape[1]
     generator = model._generator()
     device = _device(model.device)
+    n_sample = sample_size(rows, model.n_classes or 2 * len(known), len(known))
     with Progress(model.verbose, "looking through the rows") as progress:
-        sample = draw_sample(codes, SAMPLE_ROWS, int(generator.initial_seed()))
+        sample = draw_sample(codes, n_sample, int(generator.initial_seed()))
         model.sample_rows_ = len(sample)
         values = _look_through(model, rows, sample, device, progress)
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
@@ -82,6 +87,26 @@ def fit_files(model: InfoMaxEstimator, rows: RowFiles, y: ArrayLike) -> None:
     assigned = np.where(codes >= 0, codes, assigned)
     model.labels_ = name_rows(assigned, model.classes_)
     model._remember(problem, torch.from_numpy(assigned[sample][order]).to(device))
+
+
+def sample_size(rows: RowFiles, n_classes: int, n_known: int) -> int:
+    """How many rows settings and start may be found on, within half of what the memory leaves.
+
+    Raises
+    ------
+    InputError
+        If the memory is too small for what has to be there whatever is done.
+    """
+    n_rows, n_features = rows.shape
+    each = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, as prepared, in fewer directions, and probabilities
+    always = BYTES_A_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
+    least = always + 2 * each * max(ROWS_A_CLASS * n_known, 2 * n_classes)
+    if rows.memory < least:
+        raise InputError(
+            f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {in_words(least)} of memory at "
+            f"least, but {in_words(rows.memory)} were given: give more, or spread them over workers."
+        )
+    return min(SAMPLE_ROWS, (rows.memory - always) // (2 * each))
 
 
 def draw_sample(codes: IntArray, n_rows: int, seed: int) -> IntArray:
