@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score
 
 from rpim import PIM, RPIM
 from rpim.engine import InMemory, Streamed
@@ -136,7 +137,7 @@ def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_b
     whole, streamed = Discovery.load("whole"), Discovery.load("streamed")
     assert streamed.model.sample_rows_ < len(x)
     assert streamed.ids.tolist() == whole.ids.tolist() == list(range(1000, 1480))
-    assert (streamed.labels == whole.labels).mean() > 0.95
+    assert adjusted_rand_score(streamed.labels, whole.labels) > 0.95  # new classes may have other numbers
     assert streamed.provenance["data"]["fingerprint"] == whole.provenance["data"]["fingerprint"]
     code, out, err = command("discover", "shards", "-o", "less", *given, "--memory", "100KB")
     assert (code, out) == (2, "")
