@@ -170,16 +170,15 @@ def assign(
 ) -> Assignments:
     """The class of each row of `features`: the likeliest, or the one in `labels`; a block of rows at a time."""
     check_width(model, features)
-    rows = features.rows(normalise=model.normalise)
+    n_rows = len(features)
     classes: NDArray[Any] = model.classes_
     chosen = None if labels is None else class_codes(labels, classes)
-    best, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
-    sureness, second_sureness, outlier = (np.zeros(len(rows), dtype=np.float32) for _ in range(3))
+    best, second = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
+    sureness, second_sureness, outlier = (np.zeros(n_rows, dtype=np.float32) for _ in range(3))
     with Progress(verbose, "assigning") as progress:
-        progress.expect(len(rows))
-        for start in range(0, len(rows), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            probabilities, outlier[block] = model.assess(rows[block])  # (n, K), (n,)
+        progress.expect(n_rows)
+        for block, rows in features.blocks(model.normalise, _BLOCK):
+            probabilities, outlier[block] = model.assess(rows)  # (n, K), (n,)
             each = np.arange(len(probabilities))
             best[block] = model.decide(probabilities, outlier[block]) if chosen is None else chosen[block]
             has_class = best[block] >= 0

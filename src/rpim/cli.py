@@ -69,7 +69,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="Features: .npz, .npy, .parquet, .csv, PIM's folder. Or what rpim embed takes: images, texts.",
+        help="Features: .npz, .npy, .parquet, a folder of those, .csv, PIM's. Or images or texts, as rpim embed takes.",
     ),
 ]
 LabelsFile = Annotated[
@@ -159,6 +159,10 @@ def discover(
     ] = 5,
     seed: Seed = 0,
     no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="What may be used, such as 4GB: rows that do not fit stay on disk."),
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
@@ -173,7 +177,7 @@ def discover(
 
     rows = read_data(
         data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
-        encoder=encoder, weights=weights,
+        encoder=encoder, weights=weights, memory=memory,
     )  # fmt: skip
     check_problem(rows, data, n_classes)
     given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}

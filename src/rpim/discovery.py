@@ -35,6 +35,7 @@ from rpim.files import StrPath
 from rpim.methods.base import DiscoveryEstimator
 from rpim.methods.infomax import InfoMaxEstimator
 from rpim.prediction import Predictor
+from rpim.row_files import RowFiles
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
     FEATURES_FILE,
@@ -128,8 +129,10 @@ class Discovery:
         stable = None
         if resamples > 0:
             views = features.further_rows(model.normalise) if model.uses_views else []
+            on_disk = isinstance(features.X, RowFiles)
+            rows = features.X if on_disk else features.rows(normalise=model.normalise)
             stable = stability(
-                model, features.rows(normalise=model.normalise), np.asarray(features.labels), views,
+                model, rows, np.asarray(features.labels), views,
                 n_resamples=resamples, verbose=verbose,
             )  # fmt: skip
         provenance = _provenance(model, features, source, duration, command)

@@ -9,21 +9,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from rpim.blocks import row_blocks
+from rpim.blocks import BLOCK_VALUES
 from rpim.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.errors import InputError
 from rpim.files import StrPath
-from rpim.formats.feature_files import read_features, write_features
+from rpim.formats.feature_files import is_pim_folder, read_beside, read_features, write_features
 from rpim.formats.label_files import read_labels
 from rpim.labels import BoolArray, unlabelled_rows
 from rpim.messages import some_rows
+from rpim.row_files import RowFiles, is_row_folder, row_blocks_of
+
+SURELY_FITS = 64 << 20
+"""Files below this size are not looked at twice."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +39,8 @@ class FeatureSet:
     Parameters
     ----------
     X : array of shape (N, D)
-        float16, float32 or float64, kept as given; memory-mapped where it comes from an .npy file.
+        float16, float32 or float64, kept as given; memory-mapped where it comes from an .npy file. `RowFiles` stay on
+        disk, and whoever goes through them finds out what is wrong with their values.
     ids : array of N strings or ints
         Unique, so that a decision about a row can be carried to another file.
     labels : array of N values, or None
@@ -62,7 +67,7 @@ class FeatureSet:
     [0.0, 1.0]
     """
 
-    X: FloatArray
+    X: FloatArray | RowFiles
     ids: NDArray[Any]
     labels: NDArray[Any] | None = None
     truth: NDArray[Any] | None = None
@@ -76,7 +81,7 @@ class FeatureSet:
     @classmethod
     def from_arrays(
         cls,
-        X: ArrayLike,
+        X: ArrayLike | RowFiles,
         labels: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         *,
@@ -100,7 +105,7 @@ class FeatureSet:
         >>> FeatureSet.from_arrays([[1, 0], [0, 1]], labels=[4, None]).labels.tolist()
         [4, -1]
         """
-        matrix = feature_matrix(X, "X", first_row)
+        matrix = X if isinstance(X, RowFiles) else feature_matrix(X, "X", first_row)
         n = len(matrix)
         checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
         for k, view in enumerate(checked_views, start=2):
@@ -134,12 +139,14 @@ class FeatureSet:
         label_column: str | None = None,
         feature_column: str | None = None,
         split_column: str | None = None,
+        memory: int | str | None = None,
     ) -> FeatureSet:
-        """Read an .npz, .npy, .parquet or .csv file, or PIM's folder of feature maps.
+        """Read an .npz, .npy, .parquet or .csv file, a folder of .npy or .parquet files, or PIM's feature maps.
 
         Parameters
         ----------
         path : path of the file or folder
+            The rows of .npy and .parquet files stay on disk where they are too large for `memory`.
         labels : path of a labels file (.npy, .csv, .txt, .json or .parquet), optional
             Takes the place of any labels in `path`. Where it has ids, labels go to the rows of those ids and the
             rows it does not name stay unlabelled; otherwise it has one label per row.
@@ -149,9 +156,16 @@ class FeatureSet:
             The .parquet column (or .npz key) with the features, where several could be meant.
         split_column : str, optional
             The column (or .npz key) with the part that each row belongs to, where it is not called split.
+        memory : int or str, optional
+            What a fit may use in all, such as "4GB"; by default a share of what is free.
         """
         path = Path(path)
-        columns = read_features(path, None if labels is not None else label_column, feature_column, split_column)
+        in_path = None if labels is not None else label_column
+        rows = _on_disk(path, feature_column, memory)
+        if rows is None:
+            columns = read_features(path, in_path, feature_column, split_column)
+        else:
+            columns = {"X": rows[:] if rows.fits else rows, **read_beside(rows.files, in_path, split_column)}
         if labels is not None:
             columns["labels"] = None
         try:
@@ -216,25 +230,34 @@ class FeatureSet:
         name, X = ("X", self.X) if view == 1 else (f"view_{view}", self.views[view - 2])
         out = np.empty(X.shape, dtype=dtype)  # (N, D)
         zero: list[int] = []
-        for block in row_blocks(*X.shape):
-            if not normalise:
-                with np.errstate(over="ignore"):
-                    out[block] = X[block]
-                if not np.isfinite(out[block]).all():
-                    raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
-                continue
-            values = X[block].astype(np.float64)  # (n, D)
-            # Dividing by the largest value first keeps the squares of huge or tiny features within range.
-            largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
-            zero.extend((np.flatnonzero(largest == 0) + block.start + self.first_row).tolist())
-            values /= np.where(largest == 0, 1.0, largest)[:, None]
-            lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
-            out[block] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
-        if zero:
-            raise InputError(
-                f"{name} has {some_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
-            )
+        for block, part in row_blocks_of(X, max(1, BLOCK_VALUES // X.shape[1])):
+            zero += self._scaled(name, part, normalise, block.start, out[block])
+        _refuse_zeros(name, zero)
         return out
+
+    def blocks(self, normalise: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
+        """What `rows` gives, so many rows at a time: rows on disk need not fit into memory."""
+        for block, part in row_blocks_of(self.X, n_rows):
+            out = np.empty(part.shape, dtype=np.float32)
+            _refuse_zeros("X", self._scaled("X", part, normalise, block.start, out))
+            yield block, out
+
+    def _scaled(self, name: str, X: FloatArray, normalise: bool, start: int, out: FloatArray) -> list[int]:
+        """Write some rows into `out`, each of length 1 if `normalise`; the numbers of those that are all zero."""
+        if not normalise:
+            with np.errstate(over="ignore"):
+                out[:] = X
+            if not np.isfinite(out).all():
+                raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
+            return []
+        values = X.astype(np.float64)  # (n, D)
+        # Dividing by the largest value first keeps the squares of huge or tiny features within range.
+        largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
+        values /= np.where(largest == 0, 1.0, largest)[:, None]
+        lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
+        out[:] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
+        zero: list[int] = (np.flatnonzero(largest == 0) + start + self.first_row).tolist()
+        return zero
 
     def fingerprint(self) -> str:
         """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
@@ -249,9 +272,9 @@ class FeatureSet:
         True
         """
         digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}\n".encode())
-        for block in row_blocks(*self.X.shape):
+        for _, block in row_blocks_of(self.X, max(1, BLOCK_VALUES // self.n_features)):
             with np.errstate(over="ignore"):
-                digest.update(np.ascontiguousarray(self.X[block], dtype="<f4").data)
+                digest.update(np.ascontiguousarray(block, dtype="<f4").data)
         for name, values in (("labels", self.labels), ("ids", self.ids)):
             digest.update(f"\n{name} ".encode())
             if values is not None:
@@ -293,6 +316,26 @@ class FeatureSet:
             paths=take_text(self.paths),
             split=take(self.split),
             first_row=0,
+        )
+
+
+def _on_disk(path: Path, feature_column: str | None, memory: int | str | None) -> RowFiles | None:
+    """The rows that are not to be read: those of a folder, as far as it is not PIM's, and of files that do not fit."""
+    is_folder = is_row_folder(path) and not is_pim_folder(path)
+    if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
+        return None
+    if not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
+        return None
+    if not path.exists():
+        return None
+    rows = RowFiles(path, feature_column, memory)
+    return rows if is_folder or not rows.fits else None
+
+
+def _refuse_zeros(name: str, zero: list[int]) -> None:
+    if zero:
+        raise InputError(
+            f"{name} has {some_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
         )
 
 

@@ -18,6 +18,7 @@ from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.labels import encode_labels
 from rpim.messages import first_line
+from rpim.row_files import RowFiles
 
 if TYPE_CHECKING:
     from rpim.discovery import Discovery
@@ -76,7 +77,8 @@ def fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str, res
     start = time.monotonic()
     try:
         views = features.further_rows(model.normalise) if model.uses_views else []
-        model.fit(features.rows(normalise=model.normalise), np.asarray(features.labels), views)
+        rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
+        model.fit(rows, np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error
     where = source.resolve() if isinstance(source, Path) else source

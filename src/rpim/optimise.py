@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rpim import objective as terms
-from rpim.engine import Block, InMemory
+from rpim.engine import Block, Engine
 from rpim.head import Head
 from rpim.sinkhorn import Scaling, sinkhorn
 from rpim.transforms import Gradients
@@ -85,7 +85,7 @@ class Adam:
 class Probabilities:
     """z and log z of all rows in the course of a step, block by block, as often as they are wanted."""
 
-    def __init__(self, engine: InMemory, head: Head) -> None:
+    def __init__(self, engine: Engine, head: Head) -> None:
         self._engine = engine
         self.through = head.begin(engine.keep, engine.room)
         self._kept = False
@@ -103,7 +103,7 @@ class Probabilities:
 
 
 def gradient(
-    engine: InMemory, head: Head, objective: Objective, labels: Tensor | None = None
+    engine: Engine, head: Head, objective: Objective, labels: Tensor | None = None
 ) -> tuple[dict[str, float], Gradients]:
     """The objective's terms over all rows, and the gradient of each parameter.
 
@@ -128,8 +128,7 @@ def gradient(
         scaling = _pseudo_labels(engine, probabilities, mass, objective)
         if objective.pseudo_labels:
             in_t = (scaling.largest > objective.threshold).to(mass.dtype)  # T, among the unlabelled rows
-            for block in engine.blocks():
-                in_t[block.rows.start : block.rows.start + len(block.labels)] = 0.0
+            engine.zero_labelled(in_t)
             n_confident = int(engine.add_up(in_t.sum()))
 
     if unlabelled_alone:
@@ -173,7 +172,7 @@ def _scores(z: Tensor, log_z: Tensor, objective: Objective) -> Tensor:
     return torch.softmax(log_z / objective.sinkhorn_epsilon, dim=1)
 
 
-def _pseudo_labels(engine: InMemory, probabilities: Probabilities, mass: Tensor, objective: Objective) -> Scaling:
+def _pseudo_labels(engine: Engine, probabilities: Probabilities, mass: Tensor, objective: Objective) -> Scaling:
     """Y^ = Sinkhorn(z) over all rows."""
 
     def parts() -> Iterator[tuple[slice, Tensor]]:
@@ -206,7 +205,7 @@ def _supervised(
 
 
 def optimise(
-    engine: InMemory,
+    engine: Engine,
     head: Head,
     objective: Objective,
     schedule: Schedule,

@@ -25,6 +25,7 @@ from rpim.methods.base import DiscoveryEstimator
 from rpim.metrics import contingency
 from rpim.parallel import side_by_side
 from rpim.progress import Progress
+from rpim.row_files import RowFiles
 
 SHARE = 0.8
 """Of the rows, in a resample: as many as possible, and still another set each time."""
@@ -34,7 +35,7 @@ FloatArray = NDArray[np.float64]
 
 def stability(
     model: DiscoveryEstimator,
-    X: NDArray[np.floating],
+    X: NDArray[np.floating] | RowFiles,
     y: NDArray[np.generic],
     views: Sequence[NDArray[np.floating]] = (),
     *,

@@ -106,7 +106,7 @@ def tell(items: Items, report: EmbeddingReport, encoder: str, quiet: bool = Fals
 
 def read_data(
     path: Path, labels: Path | None, *, label_column: str | None, feature_column: str | None, text_column: str | None,
-    encoder: str | None, weights: Path | None,
+    encoder: str | None, weights: Path | None, memory: str | None = None,
 ) -> FeatureSet | Items:  # fmt: skip
     """The features in a file, or the images or texts that have to be embedded first."""
     from rpim.embed.sources import is_source, read_source
@@ -115,7 +115,9 @@ def read_data(
     if not is_source(path, text_column):
         if path.exists() and (encoder is not None or weights is not None):
             raise InputError(f"--encoder and --weights are for images and texts, not for {path}: leave them out.")
-        return FeatureSet.read(path, labels, label_column=label_column, feature_column=feature_column)
+        return FeatureSet.read(
+            path, labels, label_column=label_column, feature_column=feature_column, memory=memory
+        )
     if feature_column is not None:
         raise InputError(f"--feature-column is for features, but {path} has none yet: leave it out.")
     return read_source(path, labels=labels, label_column=label_column, text_column=text_column)

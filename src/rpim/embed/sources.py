@@ -14,6 +14,7 @@ from rpim.embed.pictures import SUFFIXES
 from rpim.errors import InputError
 from rpim.formats.feature_files import is_pim_folder
 from rpim.formats.label_files import read_labels
+from rpim.row_files import is_row_folder
 
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test", "val": "val", "valid": "val",
           "validation": "val"}  # fmt: skip
@@ -23,7 +24,7 @@ UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 def is_source(path: Path, text_column: str | None = None) -> bool:
     """Whether these are items to be embedded, rather than features."""
     if path.is_dir():
-        return not is_pim_folder(path)
+        return dataset_folder.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
     return path.is_file() and (text_column is not None or text_tables.is_table_of_texts(path))
 
 

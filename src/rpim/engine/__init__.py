@@ -1,5 +1,8 @@
 """Where the rows are: full-batch InfoMax needs only sums over rows, and an engine adds them up."""
 
 from rpim.engine.memory import Block, InMemory, Room
+from rpim.engine.streamed import Streamed
 
-__all__ = ["Block", "InMemory", "Room"]
+Engine = InMemory | Streamed
+
+__all__ = ["Block", "Engine", "InMemory", "Room", "Streamed"]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-_BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
+BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
+LEAST_ROWS = 256
 
 
 class Block(NamedTuple):
@@ -16,6 +17,12 @@ class Block(NamedTuple):
     x: Tensor  # (n, D)
     labels: Tensor  # (n_labelled,) of the first rows
     rows: slice  # where they stand among this engine's rows
+
+
+def block_rows(n_classes: int, n_features: int, n_rows: int) -> int:
+    """How many rows a block has: all about as many."""
+    most = max(LEAST_ROWS, BLOCK_BYTES // (max(n_classes, n_features) * 4))
+    return -(-n_rows // -(-n_rows // most))
 
 
 class Room(NamedTuple):
@@ -48,8 +55,7 @@ class InMemory:
         self.n_unlabelled = self.n_rows - self.n_labelled
         self.n_classes = n_classes
         self.keep = keep
-        most = max(256, _BLOCK_BYTES // (max(n_classes, self.n_features) * x.element_size()))
-        block = -(-self.n_rows // -(-self.n_rows // most))  # all of about the same size
+        block = block_rows(n_classes, self.n_features, self.n_rows)
         self._slices = [slice(i, min(i + block, self.n_rows)) for i in range(0, self.n_rows, block)]
         room = self.n_rows if keep else block
         self.z, self.log_z = x.new_empty(room, n_classes), x.new_empty(room, n_classes)
@@ -59,6 +65,10 @@ class InMemory:
         """The rows, block by block, always in the same order."""
         for rows in self._slices:
             yield Block(self.x[rows], self.labels[rows.start : rows.stop], rows)
+
+    def zero_labelled(self, values: Tensor) -> None:
+        """Set to zero what `values`, one a row, has for labelled rows."""
+        values[: self.n_labelled] = 0.0
 
     def new_labels(self) -> Tensor:
         """Room for the class of each row of this place. (N,)"""

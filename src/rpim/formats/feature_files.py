@@ -101,6 +101,29 @@ def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
         writer(file, columns)
 
 
+def read_beside(files: Sequence[Path], label_column: str | None, split_column: str | None) -> Columns:
+    """What stands beside the features in .parquet files that are one set of rows: labels, ids and so on."""
+    if files[0].suffix.lower() != ".parquet":
+        for option, column in (("label_column", label_column), ("split_column", split_column)):
+            if column is not None:
+                raise InputError(f"{option} is for files with columns, but {files[0]} has none: leave it out.")
+        return {}
+    wanted = {"labels": label_column, "split": split_column}
+    columns: Columns = {}
+    metadata: dict[str, Any] = {}
+    for number, file in enumerate(files):
+        with reading(file):
+            schema = arrow(".parquet").read_schema(file)
+            per_row = find_per_row(file, schema.names, wanted)
+            if number and set(per_row) != set(columns):
+                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
+            metadata = metadata or parquet_metadata(schema)
+            table = arrow(".parquet").read_table(file, columns=list(per_row.values()))
+            for field, name in per_row.items():
+                columns.setdefault(field, []).extend(table.column(name).to_pylist())
+    return {**columns, "metadata": metadata}
+
+
 def _view_names(names: Sequence[str]) -> list[str]:
     numbered = [(int(match[1]), name) for name in names if (match := _VIEW.fullmatch(name))]
     return [name for _, name in sorted(numbered)]

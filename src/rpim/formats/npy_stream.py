@@ -23,7 +23,7 @@ class ArrayStream:
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in read_header:
             raise ValueError(f"version {version} of numpy's format is not for plain numbers and text")
-        self.shape, self._by_column, self.dtype = read_header[version](file)
+        self.shape, self.by_column, self.dtype = read_header[version](file)
         if self.dtype.hasobject:
             raise ValueError("Object arrays are pickled")
         self._next_row = 0
@@ -33,7 +33,7 @@ class ArrayStream:
         """The next rows, which must be there."""
         rows = slice(self._next_row, self._next_row + n_rows)
         self._next_row += n_rows
-        if self._by_column:
+        if self.by_column:
             if self._whole is None:
                 self._whole = self._read(self.shape[::-1]).T
             return self._whole[rows]

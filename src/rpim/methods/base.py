@@ -20,12 +20,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 
 from rpim.blocks import row_blocks
-from rpim.directions import leading_directions
+from rpim.directions import SumOfSquares, leading_directions
+from rpim.engine import Engine, InMemory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.outliers import least_fitting
 from rpim.progress import Progress
+from rpim.row_files import RowFiles
 from rpim.search.class_count import ClassCount
 from rpim.search.n_classes import count_classes
 
@@ -49,6 +51,10 @@ class Problem:
     def n_new(self) -> int:
         """How many classes are to be discovered."""
         return self.n_classes - self.n_known
+
+    def engine(self, *, keep: bool = True) -> Engine:
+        """All rows, to train on; see `InMemory` for `keep`."""
+        return InMemory(self.x, self.labels, self.n_classes, keep=keep)
 
 
 class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -87,24 +93,23 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, n_features)
-            Embeddings.
+        X : array-like of shape (n_rows, n_features), or RowFiles
+            Embeddings; those of `RowFiles` stay on disk (RIM, TIM, PIM and RPIM).
         y : array-like of shape (n_rows,)
             The labels of the rows that have one; -1, None, NaN or "" for the others.
         views : sequence of array-likes of the shape of X
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         """
+        if isinstance(X, RowFiles):
+            self._fit_files(X, y)
+            return self
         with Progress(self.verbose, "preparing") as progress:
             x, labels, codes, known, order, generator = self._arranged(X, y)
             n_classes = self._n_classes(x, labels, len(known), generator, progress)
             others = tuple(self._view(view, k, order, x.device) for k, view in enumerate(views, start=2))
             problem = Problem(x, labels, len(known), n_classes, generator, progress, others)
             self.head_ = self._discover(problem)
-        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
-        self.known_classes_ = known
-        self.classes_ = name_new_classes(known, n_classes - len(known))
-        self.new_classes_ = self.classes_[len(known) :]
-        self.n_classes_ = n_classes
+        self._name_classes(known)
         assigned = np.empty(len(codes), dtype=np.int64)
         assigned[order] = self._classes_of_rows(problem).cpu().numpy()
         assigned[order[self._left_out(problem)]] = UNLABELLED
@@ -112,6 +117,17 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self.labels_ = name_rows(assigned, self.classes_)
         self._remember(problem, torch.from_numpy(assigned[order]).to(problem.x.device))
         return self
+
+    def _fit_files(self, rows: RowFiles, y: ArrayLike) -> None:
+        """Fit to rows that stay on disk."""
+        raise InputError(f"{type(self).__name__} needs its rows in memory; rim, tim, pim and rpim read them from disk.")
+
+    def _name_classes(self, known: NDArray[Any]) -> None:
+        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
+        self.known_classes_ = known
+        self.classes_ = name_new_classes(known, n_classes - len(known))
+        self.new_classes_ = self.classes_[len(known) :]
+        self.n_classes_ = n_classes
 
     def _n_classes(
         self, x: Tensor, labels: Tensor, n_known: int, generator: torch.Generator, progress: Progress
@@ -139,13 +155,16 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The rows as methods see them, the labels of the first, then codes, known classes, order, generator."""
         self._validate_params()
         rows, codes, known = self._validate(X, y)
-        random = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+        generator = self._generator()
         order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
         device = _device(self.device)
         x = self._prepare(rows, order, device)
         labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
         return x, labels, codes, known, order, generator
+
+    def _generator(self) -> torch.Generator:
+        """The source of all that is drawn in a fit."""
+        return torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     @abstractmethod
     def _discover(self, problem: Problem) -> Head:
@@ -238,8 +257,14 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 "give a label for each row, with -1, None, NaN or '' for the unlabelled ones."
             )
         rows = validate_data(self, X, dtype=[np.float32, np.float64], order="C", ensure_min_samples=2)
+        check_consistent_length(rows, y)
+        return rows, *self._check_labels(len(rows), y)
+
+    def _check_labels(self, n_rows: int, y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
+        """The code of each row's class, -1 where it has no label, and the known classes."""
         values = column_or_1d(y if hasattr(y, "dtype") else np.asarray(y, dtype=object), warn=True)
-        check_consistent_length(rows, values)
+        if len(values) != n_rows:
+            raise InputError(f"There are {len(values)} labels but {n_rows} rows; give one label per row.")
         if values.dtype.kind == "f" and np.isinf(values).any():
             raise InputError("The labels hold infinity; use integers or text, and -1 or NaN for unlabelled rows.")
         if values.dtype.kind == "f" and (values[~np.isnan(values)] % 1 != 0).any():
@@ -256,11 +281,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 f"n_classes={self.n_classes} is smaller than the number of known classes ({len(known)}); "
                 f"give at least {len(known)}, or None to have it estimated."
             )
-        if self.n_classes is not None and self.n_classes > len(rows):
-            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({len(rows)}).")
+        if self.n_classes is not None and self.n_classes > n_rows:
+            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}).")
         if (codes >= 0).all():
-            warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=3)
-        return rows, codes, known
+            warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=4)
+        return codes, known
 
     def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
         """Find the principal directions and give the rows in this order, normalised and projected."""
@@ -268,11 +293,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         kept = self._n_components()
         self.components_: Tensor | None = None
         if kept is not None and kept < n_features:
-            gram = torch.zeros(n_features, n_features, device=device)
+            gram = SumOfSquares(n_features, device)
             for block in row_blocks(n_rows, n_features):
-                part = self._unit(rows[block], device)
-                gram.addmm_(part.T, part)
-            self.components_ = leading_directions(gram, kept)
+                gram.add(self._unit(rows[block], device))
+            self.components_ = leading_directions(gram.total, kept)
         return self._ordered(rows, order, device)
 
     def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:

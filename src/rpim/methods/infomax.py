@@ -21,6 +21,7 @@ from rpim.memory import remember
 from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
+from rpim.row_files import RowFiles
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
 from rpim.starts import STEPS, TRADE_OFF, ClassSizes, Start, consensus_start, single_start
@@ -170,7 +171,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         problem.progress.stage("finding a start")
         start = self._start(problem, setting.class_sizes, n_starts, lambda: problem.progress.advance(member))
         problem.progress.stage("training")
-        engine = InMemory(problem.x, problem.labels, problem.n_classes, keep=not self.low_memory)
+        engine = problem.engine(keep=not self.low_memory)
         head = self._new_head(start.prototypes)
         objective = self._objective(setting, start.shares(setting.class_sizes))
         self.history_ = optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(step))
@@ -254,6 +255,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
         extend(self, X, y)
         return self
+
+    def _fit_files(self, rows: RowFiles, y: ArrayLike) -> None:
+        from rpim.methods.streaming import fit_files
+
+        fit_files(self, rows, y)
 
     def _setting(self) -> Setting:
         """What the fit has used."""

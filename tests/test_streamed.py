@@ -1,0 +1,151 @@
+"""Rows on disk give what the same rows in memory give, to rounding."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from rpim import PIM, RPIM
+from rpim.engine import InMemory, Streamed
+from rpim.engine import memory as engine_memory
+from rpim.errors import InputError
+from rpim.head import Head
+from rpim.methods import TIM, KMeans, streaming
+from rpim.methods.streaming import draw_sample
+from rpim.optimise import Objective, gradient
+from rpim.row_files import RowFiles
+from rpim.transforms import TRANSFORMS
+
+
+@pytest.fixture
+def problem(blobs, tmp_path):
+    """Twelve blobs, two thirds of them known by half of their rows, in memory and in a folder of uneven files."""
+    x, truth = blobs([40] * 12, 24, spread=0.25)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    x, truth = x[order].numpy(), truth[order].numpy()
+    y = np.where((truth < 8) & (np.arange(len(x)) % 2 == 0), truth, -1)
+    (tmp_path / "rows").mkdir()
+    for number, part in enumerate(np.split(x, [7, 200, 201, 430])):
+        np.save(tmp_path / "rows" / f"{number}.npy", part)
+    return x, y, RowFiles(tmp_path / "rows")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that there are several of every kind."""
+    monkeypatch.setattr(engine_memory, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(engine_memory, "LEAST_ROWS", 8)
+    monkeypatch.setattr("rpim.engine.streamed.READ_BYTES", 10_000)
+
+
+@pytest.mark.parametrize("h", ["none", "semantic-bias", "linear", "mlp"])
+@pytest.mark.parametrize("rows_of_marginal", ["all", "unlabelled"])
+def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
+    x, y, files = problem
+    order = np.concatenate([np.flatnonzero(y >= 0), np.flatnonzero(y < 0)])
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.randn(12, 24, generator=generator) / 5
+    head = Head(prototypes, TRANSFORMS[h].initial(prototypes), 10.0)
+    for value in head.transform.parameters.values():
+        value += 0.1 * torch.randn(value.shape, generator=generator)
+    objective = Objective(marginal_rows=rows_of_marginal, threshold=0.1)
+    codes = y.astype(np.int64)
+    in_memory = InMemory(torch.from_numpy(x[order]), torch.from_numpy(codes[order][y[order] >= 0]), 12)
+    streamed = Streamed(files, codes, 12, 24, torch.from_numpy, torch.device("cpu"))
+    blocks = list(streamed.blocks())
+    assert len(blocks) > 5
+    assert not blocks[0].x.equal(torch.from_numpy(x[blocks[0].rows]))  # labelled rows have been put first
+    found, again = in_memory.new_labels(), streamed.new_labels()
+    value, slopes = gradient(in_memory, head, objective, found)
+    other, others = gradient(streamed, head, objective, again)
+    assert value == pytest.approx(other, rel=1e-4)
+    for name, slope in slopes.items():
+        torch.testing.assert_close(slope, others[name], rtol=1e-3, atol=1e-6)
+    in_given_order = torch.empty_like(found)
+    in_given_order[torch.from_numpy(order)] = found
+    assert in_given_order.equal(streamed.in_given_order(again))
+
+
+@pytest.mark.parametrize("method", [PIM, RPIM, TIM])
+def test_a_whole_fit(problem, small_blocks, method):
+    """With its searches, its start and its calibration."""
+    x, y, files = problem
+    one = method(n_classes=12, random_state=0, n_components=16).fit(x, y)
+    other = method(n_classes=12, random_state=0, n_components=16).fit(files, y)
+    assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
+    difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert (one.labels_ == other.labels_).mean() >= 0.999
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-4)
+    assert other.sample_rows_ == len(x)
+
+
+def test_more_rows_than_the_sample(problem, monkeypatch):
+    x, y, files = problem
+    monkeypatch.setattr(streaming, "SAMPLE_ROWS", 240)
+    model = RPIM(n_classes=12, random_state=0, abstain=0.05).fit(files, y)
+    assert 240 <= model.sample_rows_ < len(x)
+    assert len(model.labels_) == len(x)
+    assert (model.labels_[y >= 0] == y[y >= 0]).all()
+    assert (model.labels_ == -1).sum() == round(0.05 * (y < 0).sum())
+
+
+def test_the_sample_has_labelled_rows_of_each_class():
+    codes = np.full(10_000, -1)
+    codes[:3000:3] = 0
+    codes[5000:5006] = 1  # a small class, of which a draw may have none
+    sample = draw_sample(codes, 500, seed=1)
+    assert (np.diff(sample) > 0).all()
+    assert 500 <= len(sample) <= 530
+    assert (codes[sample] == 1).sum() == 6
+    assert abs((codes[sample] == 0).sum() / len(sample) - 0.1) < 0.05  # as many as among all rows, or so
+    assert draw_sample(codes, 10_000, seed=1).tolist() == list(range(10_000))
+
+
+def test_what_does_not_fit_says_so(problem, tmp_path):
+    x, y, files = problem
+    with pytest.raises(InputError, match="There are 479 labels but 480 rows"):
+        RPIM(n_classes=12).fit(files, y[1:])
+    with pytest.raises(InputError, match="KMeans needs its rows in memory"):
+        KMeans(n_classes=12).fit(files, y)
+    broken = x.copy()
+    broken[77, 3] = np.nan
+    np.save(tmp_path / "broken.npy", broken)
+    with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(77\)"):
+        RPIM(n_classes=12).fit(RowFiles(tmp_path / "broken.npy"), y)
+
+
+def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_blocks):
+    """Labels beside the features; too little memory for all rows, and enough for what has to be there."""
+    from pathlib import Path
+
+    from rpim.discovery import Discovery
+    from rpim.features import FeatureSet
+
+    x, y, _ = problem
+    monkeypatch.setattr("rpim.row_files.READ_BYTES", 1000)
+    monkeypatch.setattr(streaming, "READ_BYTES", 1000)
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 3000)
+    Path("shards").mkdir()
+    for number, rows in enumerate(np.split(np.arange(len(x)), [100, 101, 350])):
+        part = FeatureSet.from_arrays(x[rows].astype(np.float16), labels=y[rows], ids=rows + 1000)
+        part.write(f"shards/{number}.parquet")
+    given = ("--n-classes", 12, "--resamples", 1, "--quiet")
+    assert command("discover", "shards", "-o", "whole", *given)[0] == 0
+    code, _, err = command("discover", "shards", "-o", "streamed", *given, "--memory", "700KB")
+    assert (code, err) == (0, "")
+    whole, streamed = Discovery.load("whole"), Discovery.load("streamed")
+    assert streamed.model.sample_rows_ < len(x)
+    assert streamed.ids.tolist() == whole.ids.tolist() == list(range(1000, 1480))
+    assert adjusted_rand_score(streamed.labels, whole.labels) > 0.95  # new classes may have other numbers
+    assert streamed.provenance["data"]["fingerprint"] == whole.provenance["data"]["fingerprint"]
+    code, out, err = command("discover", "shards", "-o", "less", *given, "--memory", "100KB")
+    assert (code, out) == (2, "")
+    assert "480 rows of 24 features and 12 classes need" in err
+    assert "but 0MB were given" in err
+    assert command("discover", "shards", "-o", "less", *given, "--memory", "lots")[0] == 2
+    Path("shards/1.parquet").write_bytes(b"PAR1")
+    code, _, err = command("discover", "shards", "-o", "less", *given)
+    assert code == 2
+    assert "shards/1.parquet cannot be read" in err
+    assert not Path("less").exists()
