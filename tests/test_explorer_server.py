@@ -78,6 +78,14 @@ def names(state):
     return [one["name"] for one in state["classes"]]
 
 
+def test_new_classes_have_a_suggested_name_until_they_get_one(client, decide):
+    state = client.get("/api/state").json()
+    suggested = [one["suggested"] for one in state["classes"]]
+    assert suggested[:3] == ["", "", ""]
+    assert sorted(name.split()[0] for name in suggested[3:]) == ["dog", "elk"]
+    assert decide("rename", number=3, name=suggested[3])["classes"][3]["suggested"] == ""
+
+
 def rows_in(client, number):
     return np.flatnonzero(np.frombuffer(client.get("/api/codes").content, "<i4") == number).tolist()
 

@@ -18,6 +18,7 @@ from rpim.explorer.versions import Versions
 from rpim.files import load_npy, replacing
 from rpim.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
 from rpim.messages import first_line
+from rpim.naming import keywords, suggest_names
 from rpim.run_features import features_of
 from rpim.summary import plural
 
@@ -54,6 +55,7 @@ class Workbench:
         paths = self.rows.paths or given.paths
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
         self._split, self._truth = given.split, given.truth
+        self._suggested: dict[int, dict[int, str]] = {}
         self.map, self.map_kind = self._first_map()
 
     def __len__(self) -> int:
@@ -163,6 +165,19 @@ class Workbench:
         place = np.argsort(by_size)
         return Split(number, rows, place[codes].astype(np.int32), first=state.next_class)
 
+    def suggested_names(self, version: int) -> dict[int, str]:
+        """Names for the new classes of a version as it was fitted, by the words of their texts."""
+        if version not in self._suggested:
+            fitted = self.versions[version].state
+            known = [info.known for info in fitted.classes.values()]
+            names = [""] * len(known)
+            if self.texts is not None:
+                of_class = keywords(self.texts, fitted.class_of, len(known))
+                taken = [info.name for info in fitted.classes.values() if info.known]
+                names = suggest_names([[] if k else words for k, words in zip(known, of_class, strict=True)], taken)
+            self._suggested[version] = dict(zip(fitted.classes, names, strict=True))
+        return self._suggested[version]
+
     def summary(self) -> dict[str, Any]:
         """Where the version stands that is looked at: its classes, and what can be undone."""
         active = self.versions.active
@@ -172,8 +187,10 @@ class Workbench:
         sizes = np.bincount(codes, minlength=n)
         labelled = np.bincount(codes, weights=self.labelled[counted], minlength=n)
         sureness = np.bincount(codes, weights=version.sureness[counted], minlength=n) / np.maximum(sizes, 1)
+        suggested = self.suggested_names(active)
         classes = [
             {
+                "suggested": "" if info.reviewed else suggested.get(number, ""),
                 "number": number, "name": info.name, "known": info.known, "accepted": info.accepted,
                 "reviewed": info.reviewed, "rows": int(sizes[number]), "labelled": int(labelled[number]),
                 "sureness": round(float(sureness[number]), 4), "stability": version.stability.get(number),

@@ -22,7 +22,7 @@ const WHICH = { all: () => true, new: (one) => !one.known, known: (one) => one.k
 function shown() {
   const words = filter.value.toLocaleLowerCase().split(/\s+/).filter(Boolean);
   return model.state.classes
-    .filter((one) => WHICH[which](one) && words.every((word) => one.name.toLocaleLowerCase().includes(word)))
+    .filter((one) => WHICH[which](one) && words.every((word) => `${one.name} ${one.suggested}`.toLocaleLowerCase().includes(word)))
     .sort((a, b) => ORDERS[order.value](a, b) || a.number - b.number);
 }
 
@@ -101,7 +101,12 @@ function line(one) {
         onclick: () => model.show(one.number),
       },
       el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
-      el("span", { className: "name", title: one.name }, one.name),
+      el(
+        "span",
+        { className: "name", title: one.name },
+        one.name,
+        one.suggested ? el("small", {}, one.suggested) : null,
+      ),
       el("span", { className: "size", "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en")),
       el(
         "span",

@@ -92,6 +92,13 @@ function drawClass(one) {
         { id: "accept", className: one.accepted ? "" : "primary", onclick: () => accept(one.number, !one.accepted) },
         one.accepted ? "Reopen" : "Accept",
       ),
+      one.suggested
+        ? el(
+            "button",
+            { id: "take-name", onclick: () => rename(one.number, one.suggested) },
+            `Call it “${one.suggested}”`,
+          )
+        : null,
       el("button", { id: "rename", onclick: startRename }, "Rename"),
       el("button", { id: "split", onclick: () => askSplit(one.number) }, "Split…"),
       el("button", { id: "merge-into", onclick: () => askMergeInto(one.number) }, "Merge into…"),
