@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import os
@@ -177,6 +178,11 @@ class Discovery:
 
     def classes_table(self) -> list[ClassSummary]:
         """What there is to know of each class, in the order of `classes`."""
+        return list(self._summaries)
+
+    @functools.cached_property
+    def _summaries(self) -> list[ClassSummary]:
+        """Keywords of many texts take seconds, and what is printed and the report both want them."""
         return summarise_classes(self.assignments, self.model, self.stability)
 
     def assign(

@@ -150,7 +150,7 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     ]
     notes = []
     if left_out.any():
-        notes.append(f"{plural(int(left_out.sum()), 'row')} fit no class and were left out.")
+        notes.append(f"Rows that fit no class, and were left out: {int(left_out.sum()):,}.")
     empty = sum(not one.summary.known and not one.summary.rows for one in classes)
     if empty:
         notes.append(f"{_classes(empty, 'new')} stayed without rows: there may be fewer classes than were asked for.")

@@ -217,6 +217,7 @@
       const copy = document.createElement("img");
       copy.src = picture.src;
       copy.alt = "";
+      copy.classList.toggle("pixels", picture.classList.contains("pixels"));
       parts.push(copy);
     }
     tip.replaceChildren(...parts);
