@@ -24,10 +24,11 @@ import rpim.report.command
 import rpim.report.page
 from rpim import RPIM, Discovery, FeatureSet, InputError
 from rpim.assignments import Assignments
+from rpim.methods import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
 from rpim.report.comparison import compare, mix_ups
 from rpim.report.facts import captions, class_facts, overview
-from rpim.report.page_map import MAP_FILE, PageMap, kept_map, quick_places, safe_json, sample_rows
+from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.png import png
 from rpim.report.thumbnails import SIZE, Thumbnails
 from rpim.run_folder import RUN_FILE
@@ -419,6 +420,30 @@ def test_moved_images_are_counted_and_stand_by_name(tmp_path):
     assert "gone/" in found.words
 
 
+@pytest.mark.parametrize("method", [KMeans, GCD, RankStats, SpreadLabels])
+def test_every_family_of_methods_has_a_page(method, tmp_path):
+    model = method(3, random_state=0).fit(feature_set().rows(), LABELS)
+    found = page_of(Discovery.from_fit(model, feature_set()), tmp_path, features=feature_set())
+    assert ("How the training went" in found.words) == (len(model.history_) > 1)
+    assert "InfoMax" not in found.words  # which it was not trained by
+
+
+def test_the_search_of_the_paper_is_told_as_such(tmp_path):
+    discovery = fitted(feature_set())
+    discovery.model.search_ = {"weight_decay": {0.02: 0.5, 0.01: 0.25}}
+    assert "by hiding the labels of some known classes" in page_of(discovery, tmp_path).words
+    discovery.model.search = "paper"
+    assert "searched as the paper does" in page_of(discovery, tmp_path, overwrite=True).words
+
+
+def test_a_map_that_cannot_be_kept_is_shown_all_the_same(discovery, tmp_path, monkeypatch):
+    monkeypatch.setattr("rpim.report.page_map.kind_of_map", lambda: "UMAP")
+    monkeypatch.setattr("rpim.report.page_map.two_dimensional", lambda rows, **_: rows[:, :2].copy())
+    found = careful_map(discovery, feature_set(), tmp_path / "not there")
+    assert found.places.shape == (60, 2)
+    assert careful_map(discovery, None, tmp_path) is None
+
+
 def test_integer_classes(tmp_path):
     features = FeatureSet.from_arrays(X, labels=np.where(LABELS == "", -1, CENTRE))
     found = page_of(fitted(features), tmp_path, features=features, truth=CENTRE)
@@ -437,6 +462,7 @@ def test_a_truth_that_came_with_the_features_and_does_not_fit_is_left_out(discov
         ("there.html", {}, "exists already: choose another name"),
         ("no/page.html", {}, "is not a folder: create it first."),
         ("page.html", {"features": FeatureSet.from_arrays(X[:5])}, "The features have 5 rows but the discovery has 60"),
+        ("page.html", {"features": FeatureSet.from_arrays(X, ids=range(1, 61))}, "The features have other ids"),
         ("page.html", {"truth": TRUTH[:5]}, "The truth has shape (5,) but the run has 60 rows"),
         ("page.html", {"truth": CENTRE}, "The truth holds numbers but the labels of the run are text"),
     ],

@@ -15,6 +15,7 @@ from rpim.assignments import class_codes
 from rpim.class_summaries import ClassSummary
 from rpim.discovery import Discovery
 from rpim.labels import IntArray, unlabelled_rows
+from rpim.metrics import contingency
 from rpim.summary import UNSTABLE, end_of, plural, short
 
 CAPTION = 180
@@ -112,12 +113,11 @@ def mostly(codes: IntArray, truth: NDArray[Any] | None, n_classes: int) -> list[
     if truth is None:
         return [(None, math.nan)] * n_classes
     seen = ~unlabelled_rows(truth) & (codes >= 0)
-    found: list[tuple[str | None, float]] = []
-    for k in range(n_classes):
-        names, counts = np.unique(truth[seen & (codes == k)], return_counts=True)
-        best = int(counts.argmax()) if len(counts) else -1
-        found.append((str(names[best]), float(counts[best] / counts.sum())) if len(counts) else (None, math.nan))
-    return found
+    names, true = np.unique(truth[seen], return_inverse=True)
+    counts = contingency(codes[seen], true, n_classes, len(names))  # (K, true classes)
+    return [
+        (str(names[row.argmax()]), float(row.max() / row.sum())) if row.any() else (None, math.nan) for row in counts
+    ]
 
 
 def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:

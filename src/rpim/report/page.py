@@ -19,10 +19,11 @@ from rpim.discovery import Discovery
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath, replacing
+from rpim.methods.infomax import InfoMaxEstimator
 from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, overview
-from rpim.report.page_map import PageMap, colours, for_the_page, quick_map
+from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
 from rpim.report.thumbnails import Thumbnails
 from rpim.summary import UNSTABLE
 
@@ -98,10 +99,8 @@ def write_report(
         If the file exists or cannot be written, or `features` or `truth` are of other rows.
     """
     target = check_report(path, overwrite)
-    if features is not None and len(features) != len(discovery):
-        raise InputError(
-            f"The features have {len(features):,} rows but the discovery has {len(discovery):,}: give the same ones."
-        )
+    if features is not None:
+        check_rows(discovery, features)
     if on_map is None and features is not None:
         on_map = quick_map(discovery, features)
     told = None if truth is None else np.asarray(truth)
@@ -145,6 +144,7 @@ def render(
     for one in new:
         for item in one.doubtful:
             thumbnails.of(item.row)
+    chosen = run_facts.parameters(discovery.model)
     environment = _environment()
     style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
     return environment.get_template(_TEMPLATE).render(
@@ -153,8 +153,10 @@ def render(
         thumbnails=thumbnails, compared=compared, n_rows=len(discovery), unstable=UNSTABLE,
         has_texts=discovery.assignments.texts is not None,
         map=on_map, no_map=no_map, map_json=None if on_map is None else for_the_page(on_map, discovery, classes),
-        curves=run_facts.curves(discovery), parameters=run_facts.parameters(discovery.model),
+        curves=run_facts.curves(discovery), parameters=chosen,
         searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
+        is_infomax=isinstance(discovery.model, InfoMaxEstimator),
+        paper_search=any(one.name == "search" and one.value == "paper" for one in chosen),
         provenance=run_facts.provenance(discovery), agreement=getattr(discovery.model, "agreement_", math.nan),
         calibration=getattr(discovery.model, "calibration_error_", {}), path_of=run_facts.path_of,
         style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), version=__version__,

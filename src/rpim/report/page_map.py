@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,19 @@ def quick_map(discovery: Discovery, features: FeatureSet) -> PageMap:
 
     UMAP takes ten times as long, which a command that is over in seconds has not got.
     """
+    check_rows(discovery, features)
     rows = sample_rows(class_codes(discovery.labels, discovery.classes))
     return PageMap("t-SNE", rows, quick_places(refined(discovery, features.subset(rows))))
+
+
+def check_rows(discovery: Discovery, features: FeatureSet) -> None:
+    """Raise where the features are not those of the discovery."""
+    if len(features) != len(discovery):
+        raise InputError(
+            f"The features have {len(features):,} rows but the discovery has {len(discovery):,}: give the same ones."
+        )
+    if not np.array_equal(features.ids, discovery.ids):
+        raise InputError("The features have other ids than the discovery, or another order: give the same rows.")
 
 
 def quick_places(rows: FloatArray, seed: int = 0) -> FloatArray:
@@ -83,7 +95,8 @@ def careful_map(discovery: Discovery, features: FeatureSet | None, run: Path | N
             return quick_map(discovery, features)
         kept = two_dimensional(refined(discovery, features), verbose=True)
         if run is not None:
-            with replacing(run / MAP_FILE) as file:
+            # Where the folder cannot be written, it is drawn again next time.
+            with contextlib.suppress(InputError), replacing(run / MAP_FILE) as file:
                 np.save(file, kept, allow_pickle=False)
     return PageMap(UMAP_MAP, rows, kept[rows])
 
