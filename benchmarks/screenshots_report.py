@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from protocol import DATA_SETS
@@ -46,11 +45,11 @@ def at_the_map(page: Page) -> None:
     page.locator("#map").evaluate("one => one.scrollIntoView({behavior: 'instant'})")
     box = page.locator("#map-canvas").bounding_box()
     assert box is not None
-    for step in range(400):
-        share = 0.3 + 0.4 * step / 400
-        page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] * 0.42)
-        if "new class, 9" in page.locator("#map-tip").inner_text():
-            return
+    for down in range(30, 70, 2):
+        for across in range(30, 70):
+            page.mouse.move(box["x"] + box["width"] * across / 100, box["y"] + box["height"] * down / 100)
+            if "new class, 8" in page.locator("#map-tip").inner_text():
+                return
 
 
 def at(section: str) -> str:
@@ -70,7 +69,7 @@ def main() -> None:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for name, width, height, scheme in (
             ("report", 1280, 1200, "light"), ("report-map", 1280, 900, "dark"), ("report-classes", 1280, 900, "light"),
-            ("report-truth", 1280, 900, "light"), ("report-phone", 390, 844, "dark"),
+            ("report-phone", 390, 844, "dark"),
         ):  # fmt: skip
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             page = context.new_page()
@@ -78,11 +77,10 @@ def main() -> None:
             if name == "report-map":
                 at_the_map(page)
             elif name != "report":
-                page.evaluate(at({"report-classes": "#new", "report-truth": "#truth"}.get(name, ".cards")))
+                page.evaluate(at("#new" if name == "report-classes" else ".cards"))
             page.wait_for_timeout(800)
             picture = given.target / f"{name}.png"
             page.screenshot(path=picture)
-            Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)
             print(f"{picture}: {picture.stat().st_size / 1000:.0f} kB")
             context.close()
         browser.close()

@@ -124,7 +124,7 @@
     draw();
   }
 
-  const size = n > 4000 ? 1.7 : n > 1200 ? 2.2 : 3;
+  const size = n > 4000 ? 1.9 : n > 1200 ? 2.3 : 3;
 
   function dots(points, colour, ring) {
     pen.beginPath();
@@ -157,6 +157,12 @@
   }
 
   const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  /** The row nearest to the middle of its class: where a class is in several places, the middle may be in none. */
+  function heart(points) {
+    const [x, y] = [middle(points.map((i) => xs[i])), middle(points.map((i) => ys[i]))];
+    const far = (i) => (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
+    return points.reduce((best, i) => (far(i) < far(best) ? i : best), points[0]);
+  }
   const cut = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
 
   function writeNames(width, height) {
@@ -169,8 +175,9 @@
       const text = cut(data.titles[k]);
       pen.font = `${data.known[k] ? "" : "600 "}11.5px system-ui, sans-serif`;
       const wide = pen.measureText(text).width + 8;
-      const x = Math.min(width - wide / 2 - 2, Math.max(wide / 2 + 2, middle(members[k].map((i) => xs[i]))));
-      const y = Math.min(height - 10, Math.max(10, middle(members[k].map((i) => ys[i]))));
+      const at = heart(members[k]);
+      const x = Math.min(width - wide / 2 - 2, Math.max(wide / 2 + 2, xs[at]));
+      const y = Math.min(height - 10, Math.max(10, ys[at] - 12));
       const box = [x - wide / 2, y - 9, x + wide / 2, y + 9];
       if (taken.some((one) => box[0] < one[2] && box[2] > one[0] && box[1] < one[3] && box[3] > one[1])) continue;
       taken.push(box);
