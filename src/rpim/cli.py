@@ -22,6 +22,7 @@ from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
 from rpim.explorer.command import explore
 from rpim.one_line_errors import OneLineErrors
+from rpim.report.command import NoReport, report, report_of_run, rows_of_extension
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,10 +118,11 @@ def demo(
     discovery = fit(model, features, digits_demo.SOURCE, resamples=5)
     discovery.save(output, overwrite=overwrite)
     with _written(output):
-        _report(console, discovery, features)
+        page = report_of_run(discovery, output, features, pictures=digits_demo.pictures(), quiet=False)
+        _print_findings(console, discovery, features)
         print_plainly(console, "\nWhat the new classes are (the truth serves this table alone, never to find them):")
         console.print(digits_demo.meanings_table(digits_demo.meanings(discovery, features)))
-        print_next_steps(console, discovery, output)
+        print_next_steps(console, discovery, output, page)
         print_plainly(console, "With embeddings of your own: rpim discover FEATURES.npz -o RUN")
 
 
@@ -163,6 +165,7 @@ def discover(
         str | None,
         typer.Option(metavar="SIZE", help="What may be used, such as 4GB: rows that do not fit stay on disk."),
     ] = None,
+    no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
@@ -194,13 +197,14 @@ def discover(
     features = rows
     discovery = fit(model, features, data, resamples)
     discovery.save(output, overwrite=overwrite, features=embedded)
-    if not quiet:
-        from rpim.summary import print_next_steps
+    with _written(output):
+        page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)
+        if not quiet:
+            from rpim.summary import print_next_steps
 
-        with _written(output):
             console = _console()
-            _report(console, discovery, features)
-            print_next_steps(console, discovery, output)
+            _print_findings(console, discovery, features)
+            print_next_steps(console, discovery, output, page)
 
 
 @app.command()
@@ -295,6 +299,7 @@ def extend(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -318,13 +323,16 @@ def extend(
             features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
         )
         after.save(output, overwrite=overwrite)
-    if not quiet:
-        from rpim.summary import print_extension, print_next_steps
+    with _written(output):
+        page = None
+        if not no_report:
+            page = report_of_run(after, output, rows_of_extension(before, run, after, features), quiet=quiet)
+        if not quiet:
+            from rpim.summary import print_extension, print_next_steps
 
-        with _written(output):
             console = _console()
             print_extension(console, before, after, len(features))
-            print_next_steps(console, after, output)
+            print_next_steps(console, after, output, page)
 
 
 @app.command()
@@ -402,6 +410,7 @@ def export(
 
 
 app.command()(explore)
+app.command()(report)
 app.command()(embed)
 app.command()(finetune)
 app.command()(benchmark)
@@ -419,7 +428,7 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def _report(console: Console, discovery: Discovery, features: FeatureSet) -> None:
+def _print_findings(console: Console, discovery: Discovery, features: FeatureSet) -> None:
     from rpim.evaluation import evaluate as compare
     from rpim.summary import print_plainly, print_summary
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from rpim.discovery import Discovery
@@ -35,6 +36,13 @@ def digits() -> FeatureSet:
         images.data.astype(np.float32), labels=np.where(labelled, truth, ""), truth=truth,
         metadata={"source": SOURCE},
     )  # fmt: skip
+
+
+def pictures() -> list[NDArray[np.uint8]]:
+    """The digits to look at, ink on white: of 8 x 8 pixels each, for the report."""
+    from sklearn.datasets import load_digits
+
+    return list((255 - load_digits().images * (255 / 16)).round().astype(np.uint8))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@
     assignments.parquet  for each row its class, the given label, how sure, and the runner-up
     history.json         the terms of the objective at every step
     features.parquet     the features of the rows, where they were embedded for the run
+    report.html          what was found, to look at; a copy of what the others say, written last and by the commands
+    map.npy              the place of every row on the map of the report, once rpim report has drawn it
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import os
@@ -178,6 +181,11 @@ class Discovery:
 
     def classes_table(self) -> list[ClassSummary]:
         """What there is to know of each class, in the order of `classes`."""
+        return list(self._summaries)
+
+    @functools.cached_property
+    def _summaries(self) -> list[ClassSummary]:
+        """Keywords of many texts take seconds, and what is printed and the report both want them."""
         return summarise_classes(self.assignments, self.model, self.stability)
 
     def assign(
@@ -244,6 +252,35 @@ class Discovery:
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the assignments to a .csv or .parquet file, whole or not at all."""
         self.assignments.write(path, overwrite=overwrite)
+
+    def report(
+        self,
+        path: StrPath,
+        features: FeatureSet | None = None,
+        truth: ArrayLike | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Write what was found as one page that opens anywhere, offline; needs jinja2 (``rpim[report]``).
+
+        Parameters
+        ----------
+        path : path of the .html file
+        features : FeatureSet, optional
+            The rows, in the same order: without them there is no map.
+        truth : array-like, optional
+            One true class per row, for accuracy and confusion; -1, NaN or "" where nobody knows.
+        overwrite : bool
+            Replace a file of that name.
+
+        Raises
+        ------
+        InputError
+            If the file exists or cannot be written, or `features` or `truth` are of other rows.
+        """
+        from rpim.report.page import write_report
+
+        write_report(self, path, features=features, truth=truth, overwrite=overwrite)
 
     def save(self, folder: StrPath, *, overwrite: bool = False, features: Path | None = None) -> None:
         """Write the run folder, whole or not at all.

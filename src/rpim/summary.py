@@ -72,11 +72,14 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
             console.print(Text(f"… and {len(added) - MAX_ROWS:,} more"))
 
 
-def print_next_steps(console: Console, discovery: Discovery, folder: Path) -> None:
-    """How long it took, where the run is, and what to do with it."""
+def print_next_steps(console: Console, discovery: Discovery, folder: Path, page: Path | None = None) -> None:
+    """How long it took, where the run and its report are, and what to do with it."""
     name = shlex.quote(str(folder))
     console.print()
-    print_plainly(console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. Next:")
+    seen = "" if page is None else f"To look at it, open {page} in a browser. "
+    print_plainly(
+        console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. {seen}Next:"
+    )
     print_plainly(console, f"  rpim explore {name}                  look at it, name and correct its classes")
     print_plainly(console, f"  rpim classes {name}                  every class, its typical and its doubtful rows")
     print_plainly(console, f"  rpim export {name} -o rows.csv       the class of every row")

@@ -1,0 +1,20 @@
+"""A discovery to look at: one self-contained page, and figures for notebooks."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rpim.report.figures import confusion_figure, history_figure, map_figure
+    from rpim.report.page import write_report
+
+__all__ = ["confusion_figure", "history_figure", "map_figure", "write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    # The command line imports this package to say what it offers, and must not wait for torch.
+    if name not in __all__:
+        raise AttributeError(f"module 'rpim.report' has no attribute {name!r}")
+    home = "rpim.report.page" if name == "write_report" else "rpim.report.figures"
+    return getattr(importlib.import_module(home), name)

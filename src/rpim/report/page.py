@@ -1,0 +1,207 @@
+"""The page: one HTML file that holds all it shows, asks for nothing, and runs no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rpim._version import __version__
+from rpim.discovery import Discovery
+from rpim.errors import InputError
+from rpim.features import FeatureSet
+from rpim.files import StrPath, replacing
+from rpim.methods.infomax import InfoMaxEstimator
+from rpim.report import run_facts
+from rpim.report.comparison import Comparison, compare
+from rpim.report.facts import ClassFacts, class_facts, overview
+from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
+from rpim.report.thumbnails import Thumbnails
+from rpim.summary import UNSTABLE
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+REPORT_FILE = "report.html"
+HOW_TO_GET_IT = "There is no report, because jinja2 is not installed: pip install 'rpim[report]', then rpim report RUN."
+NO_FEATURES = "There is no map, because the features were not at hand: rpim report RUN --features FILE draws it."
+_PARTS = re.compile(r"[^_/.-]*[_/.-]+|[^_/.-]+")
+_TEMPLATE, _STYLE, _SCRIPT = "report.html.jinja", "report.css", "report.js"
+
+
+def can_be_made() -> bool:
+    """Whether what writes the page is installed."""
+    return importlib.util.find_spec("jinja2") is not None
+
+
+def check_report(path: StrPath, overwrite: bool = False) -> Path:
+    """The path of a page that may be written.
+
+    Raises
+    ------
+    InputError
+        If it is no .html file, exists and may not be replaced, or there is nothing to write it with.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{path} has the suffix {target.suffix!r}, but the report is a page: give a name with .html.")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written, because {target.parent} is not a folder: create it first.")
+    if not can_be_made():
+        raise InputError(f"{path} needs jinja2, which is not installed: pip install 'rpim[report]'.")
+    return target
+
+
+def write_report(
+    discovery: Discovery,
+    path: StrPath,
+    *,
+    features: FeatureSet | None = None,
+    truth: ArrayLike | None = None,
+    pictures: Sequence[Any] | None = None,
+    on_map: PageMap | None = None,
+    no_map: str = NO_FEATURES,
+    overwrite: bool = False,
+) -> Path:
+    """Write the page, whole or not at all.
+
+    Parameters
+    ----------
+    discovery : Discovery
+    path : path of the .html file
+    features : FeatureSet, optional
+        The rows of the discovery, in the same order: for the map, and for the truth where they have it.
+    truth : array-like, optional
+        One true class per row, for display alone; -1, NaN or "" where nobody knows.
+    pictures : sequence, optional
+        For each row the path of its image, or its pixels (uint8), where the discovery has no paths.
+    on_map : PageMap, optional
+        Where rows are on the map; made from `features` if left out, by what is quickest.
+    no_map : str
+        What the page says in its place where there are no features either.
+    overwrite : bool
+        Replace a file of that name.
+
+    Raises
+    ------
+    InputError
+        If the file exists or cannot be written, or `features` or `truth` are of other rows.
+    """
+    target = check_report(path, overwrite)
+    if features is not None:
+        check_rows(discovery, features)
+    if on_map is None and features is not None:
+        on_map = quick_map(discovery, features)
+    told = None if truth is None else np.asarray(truth)
+    compared = None if told is None else compare(discovery, told)
+    if told is None and features is not None and features.truth is not None:
+        told, compared = features.truth, _compared(discovery, features)
+    thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
+    text = render(discovery, class_facts(discovery, None if compared is None else told), thumbnails, compared, on_map,
+                  no_map)
+    with replacing(target) as file:
+        file.write(text.encode("utf-8", "replace"))  # half a character, as some texts have, is shown as ?
+    return target
+
+
+def _compared(discovery: Discovery, features: FeatureSet) -> Comparison | None:
+    """The truth that came with the features; nobody has asked for it, so what is wrong with it is no error."""
+    try:
+        return compare(discovery, np.asarray(features.truth))
+    except InputError:
+        return None
+
+
+def render(
+    discovery: Discovery,
+    classes: list[ClassFacts],
+    thumbnails: Thumbnails,
+    compared: Comparison | None,
+    on_map: PageMap | None,
+    no_map: str = NO_FEATURES,
+) -> str:
+    """The text of the page. Names and texts are the user's: whatever they hold is shown, never obeyed."""
+    new = sorted((one for one in classes if not one.summary.known and one.summary.rows),
+                 key=lambda one: -one.summary.rows)
+    known = [one for one in classes if one.summary.known]
+    for one in new:  # what is typical comes first, where not all pictures fit
+        for item in one.typical:
+            thumbnails.of(item.row)
+    for one in known:
+        for item in one.typical[:1]:
+            thumbnails.of(item.row)
+    for one in new:
+        for item in one.doubtful:
+            thumbnails.of(item.row)
+    chosen = run_facts.parameters(discovery.model)
+    environment = _environment()
+    style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
+    return environment.get_template(_TEMPLATE).render(
+        overview=overview(discovery, classes), titles=[one.title for one in classes], new=new, known=known,
+        colours=colours(len(classes)),
+        thumbnails=thumbnails, compared=compared, n_rows=len(discovery), unstable=UNSTABLE,
+        has_texts=discovery.assignments.texts is not None,
+        map=on_map, no_map=no_map, map_json=None if on_map is None else for_the_page(on_map, discovery, classes),
+        curves=run_facts.curves(discovery), parameters=chosen,
+        searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
+        is_infomax=isinstance(discovery.model, InfoMaxEstimator),
+        paper_search=any(one.name == "search" and one.value == "paper" for one in chosen),
+        provenance=run_facts.provenance(discovery), agreement=getattr(discovery.model, "agreement_", math.nan),
+        calibration=getattr(discovery.model, "calibration_error_", {}), path_of=run_facts.path_of,
+        style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), version=__version__,
+    )  # fmt: skip
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("rpim.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= {
+        "percent": percent, "number": lambda value: f"{value:,}", "figure": lambda value: f"{value:.4g}",
+        "breakable": breakable,
+    }  # fmt: skip
+    return found
+
+
+def breakable(name: Any) -> Markup:
+    """A name that may be broken between its parts, safe to stand in a page.
+
+    >>> breakable("top_up<b>")
+    Markup('top_<wbr>up&lt;b&gt;')
+    """
+    from markupsafe import Markup, escape
+
+    return Markup("<wbr>").join(escape(part) for part in _PARTS.findall(str(name)))
+
+
+def percent(share: float, places: int = 0) -> str:
+    """A share as a reader wants it.
+
+    >>> percent(0.876), percent(0.876, 1), percent(math.nan)
+    ('88%', '87.6%', '—')
+    """
+    return "—" if math.isnan(share) else f"{share:.{places}%}"
+
+
+def _source(environment: Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _hash(text: str) -> str:
+    """By which the page's policy knows its own style and script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,163 @@
+"""The map of the page: which rows are on it, where they are, and how they get into the page."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim.assignments import class_codes
+from rpim.benchmark.palette import palette
+from rpim.discovery import Discovery
+from rpim.errors import InputError
+from rpim.features import FeatureSet
+from rpim.files import load_npy, replacing
+from rpim.labels import IntArray
+from rpim.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
+from rpim.report.facts import ClassFacts, captions
+
+MAP_FILE = "map.npy"
+"""In the run folder: the places of all rows by UMAP, once somebody has waited for them."""
+MAX_POINTS = 10_000
+_FEW = 5
+"""Rows of each class that are on the map in any case."""
+_LANDMARKS = 600
+"""Rows whose places t-SNE finds: two seconds."""
+_CAPTION = 90
+
+
+@dataclass(frozen=True, eq=False)
+class PageMap:
+    """Some rows in two dimensions."""
+
+    kind: str
+    rows: IntArray  # (S,)
+    places: FloatArray  # (S, 2)
+
+
+def sample_rows(codes: IntArray, at_most: int = MAX_POINTS, seed: int = 0) -> IntArray:
+    """Rows such that every class keeps its share and, where there is room, at least a few rows; in ascending order."""
+    if len(codes) <= at_most:
+        return np.arange(len(codes))
+    shuffled = np.random.RandomState(seed).permutation(len(codes))
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    _, starts, sizes = np.unique(codes[by_class], return_index=True, return_counts=True)
+    rank = np.arange(len(codes)) - np.repeat(starts, sizes)  # within the class: 0, 1, 2, ...
+    turn = np.where(rank < _FEW, 0.0, (rank + 0.5) / np.repeat(sizes, sizes))
+    return np.sort(by_class[np.argsort(turn, kind="stable")[:at_most]])
+
+
+def quick_map(discovery: Discovery, features: FeatureSet) -> PageMap:
+    """A map that takes seconds however many rows there are: t-SNE of 600 rows, the others beside those they are like.
+
+    UMAP takes ten times as long, which a command that is over in seconds has not got.
+    """
+    check_rows(discovery, features)
+    rows = sample_rows(class_codes(discovery.labels, discovery.classes))
+    return PageMap("t-SNE", rows, quick_places(refined(discovery, features.subset(rows))))
+
+
+def check_rows(discovery: Discovery, features: FeatureSet) -> None:
+    """Raise where the features are not those of the discovery."""
+    if len(features) != len(discovery):
+        raise InputError(
+            f"The features have {len(features):,} rows but the discovery has {len(discovery):,}: give the same ones."
+        )
+    if not np.array_equal(features.ids, discovery.ids):
+        raise InputError("The features have other ids than the discovery, or another order: give the same rows.")
+
+
+def quick_places(rows: FloatArray, seed: int = 0) -> FloatArray:
+    """A place for each row: by t-SNE for some of them, for the others between the nearest of those. (N, 2)"""
+    from sklearn.manifold import TSNE
+
+    reduced = leading(rows, N_DIRECTIONS)  # (N, 50)
+    fitted = np.sort(np.random.RandomState(seed).permutation(len(rows))[:_LANDMARKS])
+    perplexity = min(20.0, max(len(fitted) - 1, 1) / 3)
+    tsne = TSNE(perplexity=perplexity, init="random" if len(fitted) < 3 else "pca", max_iter=500, random_state=seed)
+    return placed_among(reduced, fitted, tsne.fit_transform(reduced[fitted]).astype(np.float32))
+
+
+def careful_map(discovery: Discovery, features: FeatureSet | None, run: Path | None = None) -> PageMap | None:
+    """The map by UMAP of all rows, kept in the run folder; where umap-learn is not installed, the quick one."""
+    rows = sample_rows(class_codes(discovery.labels, discovery.classes))
+    kept = None if run is None else kept_map(run, len(discovery))
+    if kept is None:
+        if features is None:
+            return None
+        if kind_of_map() != UMAP_MAP:
+            return quick_map(discovery, features)
+        kept = two_dimensional(refined(discovery, features), verbose=True)
+        if run is not None:
+            # Where the folder cannot be written, it is drawn again next time.
+            with contextlib.suppress(InputError), replacing(run / MAP_FILE) as file:
+                np.save(file, kept, allow_pickle=False)
+    return PageMap(UMAP_MAP, rows, kept[rows])
+
+
+def kept_map(run: Path, n_rows: int) -> FloatArray | None:
+    """The map in a run folder; None where there is none, or it is of other rows."""
+    try:
+        places = load_npy(run / MAP_FILE)
+    except InputError:
+        return None
+    fits = places.shape == (n_rows, 2) and places.dtype.kind == "f" and bool(np.isfinite(places).all())
+    return places.astype(np.float32) if fits else None
+
+
+def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
+    """The rows as the model sees them, in its own space."""
+    rows: FloatArray = discovery.model.transform(features.rows(normalise=discovery.model.normalise))
+    return rows
+
+
+def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts]) -> str:
+    """The map as JSON that may stand in a page: places, classes and sureness as bytes in base 64, lines as text."""
+    codes = class_codes(discovery.labels, discovery.classes)[found.rows]
+    middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2
+    extent = float(np.ptp(found.places, axis=0).max()) or 1.0
+    within = 0.5 + (found.places - middle) / extent  # (S, 2), the longer side from 0 to 1
+    facts = {
+        "rows": found.rows.tolist(),
+        "places": _bytes((within * 65535).round().astype("<u2")),
+        "classes": _bytes(np.where(codes < 0, len(classes), codes).astype("<u2")),
+        "sureness": _bytes((100 * discovery.sureness[found.rows]).round().astype("u1")),
+        "names": [one.name for one in classes],
+        "titles": [one.title for one in classes],
+        "known": [one.summary.known for one in classes],
+        "colours": colours(len(classes)),
+        "captions": captions(discovery, found.rows.tolist(), _CAPTION),
+    }
+    return safe_json(facts)
+
+
+def colours(n: int) -> list[str]:
+    """A colour for each class.
+
+    >>> colours(2)
+    ['#0072b2', '#e69f00']
+    """
+    rgb: Any = (palette(n) * 255).round().astype(int)
+    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in rgb.tolist()]
+
+
+def safe_json(facts: Any) -> str:
+    """JSON that no HTML parser takes for the end of its script, or for anything else than text.
+
+    >>> safe_json("</script>&")
+    '"\\\\u003c/script\\\\u003e\\\\u0026"'
+    """
+    text = json.dumps(facts, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _bytes(values: NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode()

@@ -1,0 +1,183 @@
+"""What the page says of the run: how the training went, which parameters were used and how they were found."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rpim.discovery import Discovery
+from rpim.methods.base import DiscoveryEstimator
+from rpim.saved_model import describe
+
+MAX_POINTS = 300
+"""Of a curve: more are not seen at the width it has."""
+
+TERMS = {
+    "objective": "The sum of the terms below, each with its weight: what training makes small.",
+    "M": "Evenness: the lower, the more evenly the rows are spread over the classes.",
+    "C": "Indecision: how undecided the model is about the rows without a label; the lower, the surer.",
+    "L_R": "Indecision about the rows whose balanced pseudo-label is confident.",
+    "CE": "Disagreement with the given labels.",
+    "L_S": "Disagreement with the given labels, softened by the pseudo-labels.",
+    "confident": "Share of the unlabelled rows whose balanced pseudo-label is confident.",
+}
+MEANINGS = {
+    "n_classes": "classes in all, known and new",
+    "trade_off": "lambda, how much sureness counts against evenly used classes",
+    "beta": "how far labels are softened by pseudo-labels",
+    "weight_decay": "pull of the weights to zero, against overfitting",
+    "class_sizes": "whether classes are taken to be equally large",
+}
+_NOT_SHOWN = ("verbose", "device")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One term over the steps."""
+
+    name: str
+    meaning: str
+    points: list[tuple[float, float]]
+    """The step, from 1 on, and the value there."""
+
+    @property
+    def values(self) -> list[float]:
+        """Without the steps."""
+        return [value for _, value in self.points]
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is between 0 and 1 by nature."""
+        return self.name == "confident"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the method as it was used."""
+
+    name: str
+    value: str
+    origin: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A value of a parameter that was tried."""
+
+    value: str
+    score: float
+    used: bool
+
+
+@dataclass(frozen=True)
+class Count:
+    """The estimate of the number of classes."""
+
+    n_classes: int
+    low: int
+    high: int
+    curve: list[tuple[float, float]]
+    """How many rows around each labelled one were looked at, and the number of classes that they speak for."""
+
+
+def curves(discovery: Discovery) -> list[Curve]:
+    """The terms of the objective over the steps, those that are zero throughout left out; none of a single step.
+
+    Methods of other families have terms of their own, which are shown by their names.
+    """
+    history = discovery.model.history_
+    if len(history) < 2:
+        return []
+    stride = math.ceil(len(history) / MAX_POINTS)
+    steps = sorted({*range(0, len(history), stride), len(history) - 1})
+    names = [name for name in TERMS if name in history[0]] + [name for name in history[0] if name not in TERMS]
+    found = [
+        Curve(name, TERMS.get(name, ""), [(k + 1, float(history[k].get(name, math.nan))) for k in steps])
+        for name in names
+    ]
+    return [one for one in found if all(map(math.isfinite, one.values)) and any(one.values)]
+
+
+def parameters(model: DiscoveryEstimator) -> list[Parameter]:
+    """All parameters of the method, those that were searched, estimated or given before those left as they are."""
+    facts = describe(model)[0]
+    usual = {name: one.default for name, one in inspect.signature(type(model)).parameters.items()}
+    found = []
+    for name, given in facts["parameters"].items():
+        if name in _NOT_SHOWN:
+            continue
+        value = facts["resolved"].get(name, given)
+        if name in getattr(model, "search_", {}):
+            origin = "searched"
+        elif name == "n_classes" and given is None:
+            origin = "estimated"
+        else:
+            origin = "default" if usual.get(name, given) == given else "given"
+        found.append(Parameter(name, _said(value), origin, MEANINGS.get(name, "")))
+    ranks = ("searched", "estimated", "given", "default")
+    return sorted(found, key=lambda one: ranks.index(one.origin))
+
+
+def searches(model: DiscoveryEstimator) -> dict[str, list[Trial]]:
+    """For each parameter that was searched the values that were tried, in the order of the values."""
+    tables: Mapping[str, Mapping[Any, float]] = getattr(model, "search_", {})
+    found = {}
+    for name, scores in tables.items():
+        used = getattr(model, f"{name}_", None)
+        values = sorted(scores) if all(isinstance(value, int | float) for value in scores) else list(scores)
+        found[name] = [Trial(_said(value), scores[value], value == used) for value in values]
+    return found
+
+
+def count(model: DiscoveryEstimator) -> Count | None:
+    """The estimate of the number of classes; None where it was given."""
+    if model.n_classes is not None or not hasattr(model, "n_classes_low_"):
+        return None
+    curve = sorted((float(along), float(up)) for along, up in getattr(model, "n_classes_curve_", {}).items())
+    return Count(model.n_classes_, int(model.n_classes_low_), int(model.n_classes_high_), curve)
+
+
+def provenance(discovery: Discovery) -> list[tuple[str, str]]:
+    """Where the run came from, a name and a value each."""
+    facts = discovery.provenance
+    data = facts["data"]
+    lines = [
+        ("Method", type(discovery.model).__name__),
+        ("Command", shlex.join(facts["command"]) if facts.get("command") else ""),
+        ("Data", data.get("path") or ""),
+        ("Rows", f"{data['rows']:,} of {data['features']:,} features, {data['labelled']:,} labelled"),
+        ("Encoder", str((data.get("metadata") or {}).get("encoder") or "")),
+        ("Fingerprint", data["fingerprint"]),
+        ("Seed", "" if facts.get("seed") is None else str(facts["seed"])),
+        ("Made", facts["created"]),
+        ("Took", "" if facts.get("duration_seconds") is None else f"{facts['duration_seconds']:,.1f} s"),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
+    ]
+    before = facts.get("extends")
+    if before is not None:
+        lines.append(("Extends", f"a run made {before['created']} of {before['data'].get('path') or 'features'}"))
+    return [(name, value) for name, value in lines if value]
+
+
+def path_of(values: Sequence[tuple[float, float]], width: float, height: float, low: float, high: float) -> str:
+    """The points as the path of an SVG of that size, the smallest x at its left and `low` at its bottom.
+
+    >>> path_of([(0, 1.0), (1, 3.0), (2, 2.0)], 100, 50, 1.0, 3.0)
+    'M0.0 50.0L50.0 0.0L100.0 25.0'
+    """
+    first, last = values[0][0], values[-1][0]
+    points = (
+        (width * (x - first) / ((last - first) or 1.0), height * (high - y) / ((high - low) or 1.0)) for x, y in values
+    )
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

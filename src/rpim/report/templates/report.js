@@ -1,0 +1,267 @@
+"use strict";
+// The map on a canvas with what is under the pointer, finding and sorting of classes. What comes from the run is only
+// ever set as text or as the address of a picture that is already in the page.
+(() => {
+  const root = document.documentElement;
+  root.classList.add("with-script");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+
+  // Classes: find, show all, sort.
+
+  const FIRST = 24;
+  const cards = [...document.querySelectorAll(".card")];
+  const rows = [...document.querySelectorAll("#known-table tbody tr")];
+  const find = document.getElementById("find");
+  const more = document.getElementById("more");
+  let all = cards.length <= FIRST;
+
+  function showClasses() {
+    const wanted = find ? find.value.trim().toLowerCase() : "";
+    const fits = (one) => !wanted || one.dataset.find.includes(wanted);
+    let shown = 0;
+    for (const card of cards) {
+      const here = fits(card) && (all || wanted !== "" || shown < FIRST);
+      card.classList.toggle("away", !here);
+      shown += here;
+    }
+    rows.forEach((row) => row.classList.toggle("away", !fits(row)));
+    if (more) more.classList.toggle("away", all || wanted !== "");
+    const none = document.getElementById("none");
+    if (none) none.classList.toggle("away", shown > 0 || rows.some((row) => !row.classList.contains("away")));
+  }
+  if (find) find.addEventListener("input", showClasses);
+  if (more) more.addEventListener("click", () => { all = true; showClasses(); });
+  addEventListener("beforeprint", () => { if (find && !find.value) { all = true; showClasses(); } });
+  showClasses();
+
+  function open(number) {
+    all = true;
+    if (find) find.value = "";
+    showClasses();
+    location.hash = `class-${number}`;
+  }
+  const asked = /^#class-\d+$/.test(location.hash) && document.getElementById(location.hash.slice(1));
+  if (asked) { all = true; showClasses(); asked.scrollIntoView(); }
+
+  for (const button of document.querySelectorAll("#known-table thead button")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const place = [...head.parentNode.children].indexOf(head);
+      const up = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") !== "ascending" : place === 0;
+      head.parentNode.querySelectorAll("th").forEach((one) => one.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = (row) => row.children[place].dataset.value;
+      const numbers = rows.every((row) => key(row) === "" || !Number.isNaN(Number(key(row))));
+      const order = (a, b) => (numbers ? Number(key(a)) - Number(key(b)) : key(a).localeCompare(key(b)));
+      rows.sort((a, b) => (up ? 1 : -1) * order(a, b));
+      document.querySelector("#known-table tbody").append(...rows);
+    });
+  }
+
+  // The map.
+
+  const source = document.getElementById("map-data");
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer;
+  const places = new Uint16Array(bytes(data.places));
+  const classes = new Uint16Array(bytes(data.classes));
+  const sureness = new Uint8Array(bytes(data.sureness));
+  const n = classes.length;
+  const nClasses = data.names.length; // a row of that number has no class
+  const members = Array.from({ length: nClasses + 1 }, () => []);
+  classes.forEach((one, i) => members[one].push(i));
+
+  const canvas = document.getElementById("map-canvas");
+  const tip = document.getElementById("map-tip");
+  const colouring = document.getElementById("map-colour");
+  const names = document.getElementById("map-names");
+  const pen = canvas.getContext("2d");
+  let xs = new Float32Array(n);
+  let ys = new Float32Array(n);
+  let grid = new Map();
+  const CELL = 14;
+  let marked = -1;
+  let paper = false;
+
+  const isDark = () => dark.matches && !paper;
+  const mixed = (colour, other, share) => {
+    const part = (text, k) => parseInt(text.slice(1 + 2 * k, 3 + 2 * k), 16);
+    const each = [0, 1, 2].map((k) => Math.round(part(colour, k) * (1 - share) + part(other, k) * share));
+    return `rgb(${each.join(" ")})`;
+  };
+  const ofClass = (k) => (k === nClasses ? "#8a9099" : isDark() ? mixed(data.colours[k], "#ffffff", 0.3) : data.colours[k]);
+  const ofKnown = (k) => (k === nClasses ? "#8a9099" : data.known[k] ? (isDark() ? "#6db8ea" : "#0072b2") : (isDark() ? "#f0984e" : "#d55e00"));
+  const ofSureness = (share) => (share < 0.5
+    ? mixed("#d55e00", isDark() ? "#7d858f" : "#c3c8ce", 2 * share)
+    : mixed(isDark() ? "#7d858f" : "#c3c8ce", isDark() ? "#6db8ea" : "#0a5c93", 2 * share - 1));
+
+  function lay() {
+    const { width, height } = canvas.getBoundingClientRect();
+    const scale = devicePixelRatio || 1;
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    let [left, right, top, bottom] = [65535, 0, 65535, 0];
+    for (let i = 0; i < n; i += 1) {
+      left = Math.min(left, places[2 * i]); right = Math.max(right, places[2 * i]);
+      top = Math.min(top, places[2 * i + 1]); bottom = Math.max(bottom, places[2 * i + 1]);
+    }
+    const room = 22;
+    // A map has no up or right: on a tall screen it lies on its side.
+    const turn = (right - left > bottom - top) !== (width > height);
+    const [wide, high] = turn ? [bottom - top, right - left] : [right - left, bottom - top];
+    const each = Math.min((width - 2 * room) / (wide || 1), (height - 2 * room) / (high || 1));
+    grid = new Map();
+    for (let i = 0; i < n; i += 1) {
+      const x = places[2 * i] - (left + right) / 2;
+      const y = places[2 * i + 1] - (top + bottom) / 2;
+      xs[i] = width / 2 + each * (turn ? y : x);
+      ys[i] = height / 2 - each * (turn ? x : y);
+      const cell = `${Math.floor(xs[i] / CELL)} ${Math.floor(ys[i] / CELL)}`;
+      if (grid.has(cell)) grid.get(cell).push(i); else grid.set(cell, [i]);
+    }
+    draw();
+  }
+
+  const size = n > 4000 ? 1.9 : n > 1200 ? 2.3 : 3;
+
+  function dots(points, colour, ring) {
+    pen.beginPath();
+    for (const i of points) {
+      pen.moveTo(xs[i] + size, ys[i]);
+      pen.arc(xs[i], ys[i], size, 0, 6.2832);
+    }
+    if (ring) { pen.strokeStyle = colour; pen.lineWidth = 1.1; pen.stroke(); } else { pen.fillStyle = colour; pen.fill(); }
+  }
+
+  function draw() {
+    const { width, height } = canvas.getBoundingClientRect();
+    pen.clearRect(0, 0, width, height);
+    const order = [nClasses, ...data.names.map((_, k) => k)].filter((k) => k !== marked);
+    if (marked >= 0) order.push(marked);
+    for (const k of order) {
+      pen.globalAlpha = marked >= 0 && k !== marked ? 0.13 : 0.85;
+      const ring = k < nClasses && !data.known[k];
+      if (colouring.value !== "sureness") {
+        dots(members[k], colouring.value === "known" ? ofKnown(k) : ofClass(k), ring);
+      } else {
+        for (let step = 0; step < 10; step += 1) {
+          const some = members[k].filter((i) => Math.min(9, Math.floor(sureness[i] / 10)) === step);
+          if (some.length) dots(some, ofSureness((step + 0.5) / 10), ring);
+        }
+      }
+    }
+    pen.globalAlpha = 1;
+    if (names.checked) writeNames(width, height);
+  }
+
+  const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  /** The row nearest to the middle of its class: where a class is in several places, the middle may be in none. */
+  function heart(points) {
+    const [x, y] = [middle(points.map((i) => xs[i])), middle(points.map((i) => ys[i]))];
+    const far = (i) => (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
+    return points.reduce((best, i) => (far(i) < far(best) ? i : best), points[0]);
+  }
+  const cut = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
+
+  function writeNames(width, height) {
+    const taken = [];
+    const wanted = data.names.map((_, k) => k).filter((k) => members[k].length && (marked < 0 || k === marked))
+      .sort((a, b) => (data.known[a] - data.known[b]) || members[b].length - members[a].length);
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    for (const k of wanted) {
+      const text = cut(data.titles[k]);
+      pen.font = `${data.known[k] ? "" : "600 "}11.5px system-ui, sans-serif`;
+      const wide = pen.measureText(text).width + 8;
+      const at = heart(members[k]);
+      const x = Math.min(width - wide / 2 - 2, Math.max(wide / 2 + 2, xs[at]));
+      const y = Math.min(height - 10, Math.max(10, ys[at] - 12));
+      const box = [x - wide / 2, y - 9, x + wide / 2, y + 9];
+      if (taken.some((one) => box[0] < one[2] && box[2] > one[0] && box[1] < one[3] && box[3] > one[1])) continue;
+      taken.push(box);
+      pen.lineWidth = 4;
+      pen.lineJoin = "round";
+      pen.strokeStyle = isDark() ? "#1c2024" : "#ffffff";
+      pen.strokeText(text, x, y);
+      pen.fillStyle = isDark() ? "#e6e8ea" : "#1f2328";
+      pen.fillText(text, x, y);
+    }
+  }
+
+  function under(x, y) {
+    let best = -1;
+    let nearest = 12 * 12;
+    const [column, line] = [Math.floor(x / CELL), Math.floor(y / CELL)];
+    for (let a = column - 1; a <= column + 1; a += 1) {
+      for (let b = line - 1; b <= line + 1; b += 1) {
+        for (const i of grid.get(`${a} ${b}`) || []) {
+          const far = (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
+          if (far < nearest) { nearest = far; best = i; }
+        }
+      }
+    }
+    return best;
+  }
+
+  function tell(i) {
+    const k = classes[i];
+    const line = (kind, text) => {
+      const made = document.createElement(kind);
+      made.textContent = text;
+      made.dir = "auto";
+      return made;
+    };
+    const none = k === nClasses;
+    const title = none ? "No class" : data.titles[k];
+    const beside = none || data.titles[k] === data.names[k] ? "" : ` (${data.names[k]})`;
+    const parts = [line("b", title + beside)];
+    if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${sureness[i]}% sure`));
+    parts.push(line("div", data.captions[i]));
+    const picture = document.querySelector(`img[data-row="${data.rows[i]}"]`);
+    if (picture) {
+      const copy = document.createElement("img");
+      copy.src = picture.src;
+      copy.alt = "";
+      copy.classList.toggle("pixels", picture.classList.contains("pixels"));
+      parts.push(copy);
+    }
+    tip.replaceChildren(...parts);
+  }
+
+  let shown = -1;
+  function leave() {
+    shown = -1;
+    tip.hidden = true;
+    canvas.style.cursor = "";
+    if (marked >= 0) { marked = -1; draw(); }
+  }
+  function point(event) {
+    const area = canvas.getBoundingClientRect();
+    const i = under(event.clientX - area.left, event.clientY - area.top);
+    if (i < 0) { if (shown >= 0) leave(); return; }
+    if (i === shown) return;
+    shown = i;
+    canvas.style.cursor = classes[i] < nClasses ? "pointer" : "";
+    tell(i);
+    tip.hidden = false;
+    const right = xs[i] > area.width / 2;
+    tip.style.left = right ? "" : `${xs[i] + 14}px`;
+    tip.style.right = right ? `${area.width - xs[i] + 14}px` : "";
+    tip.style.top = `${Math.max(4, Math.min(ys[i] + 12, area.height - tip.offsetHeight - 4))}px`;
+    if (marked !== classes[i]) { marked = classes[i]; draw(); }
+  }
+  canvas.addEventListener("pointermove", point);
+  canvas.addEventListener("pointerdown", point);
+  canvas.addEventListener("pointerleave", leave);
+  canvas.addEventListener("click", (event) => {
+    if (event.pointerType !== "touch" && shown >= 0 && classes[shown] < nClasses) open(classes[shown]);
+  });
+  colouring.addEventListener("change", draw);
+  names.addEventListener("change", draw);
+  dark.addEventListener("change", draw);
+  addEventListener("beforeprint", () => { paper = true; draw(); });
+  addEventListener("afterprint", () => { paper = false; draw(); });
+  new ResizeObserver(lay).observe(canvas);
+})();

@@ -1,0 +1,158 @@
+"""The report in a real browser: offline, without a word on the console, hostile names, hovering, finding, contrast."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from rpim import RPIM, Discovery, FeatureSet
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+
+EVIL = "</script></title><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>'\"{{7*7}}"
+RTL = "\u202eعربي"
+LONG = "long_" * 60
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A page of 240 rows whose names and texts are as bad as they come."""
+    X, truth = make_blobs(240, n_features=6, centers=6, cluster_std=0.6, random_state=3)
+    names = np.array([EVIL, RTL, LONG, "dog", "elk", "fox"])[truth]
+    labels = np.where((truth < 3) & (np.arange(240) % 2 == 0), names, "")
+    texts = [f"{EVIL} {name[:40]} {i}" for i, name in enumerate(names)]
+    features = FeatureSet.from_arrays(X, labels=labels, texts=texts, truth=names)
+    model = RPIM(6, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=20, random_state=0)
+    discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features, resamples=2)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    discovery.report(path, features)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the page, and see to it that it says and asks for nothing."""
+    contexts, heard = [], []
+
+    def open_page(scheme="light", width=1200, **more):
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True, **more
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("dialog", lambda dialog: (heard.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda one: heard.append(one.url) if not one.url.startswith(("data:", address)) else None)
+        page.goto(address)
+        page.wait_for_load_state("load")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert heard == []
+
+
+def test_bad_names_are_shown_and_not_obeyed(visit):
+    page = visit()
+    assert page.evaluate("document.querySelector('#map-canvas').width") > 300
+    assert EVIL in page.locator("#known-table").inner_text()
+    assert page.locator("script").count() == 2
+    assert page.locator("img").count() == 1  # the confusion
+    page.fill("#find", "</script>")
+    assert page.locator("#known-table tbody tr:visible").count() == 1
+
+
+def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
+    page = visit()
+    page.locator("#map-canvas").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)  # it scrolls smoothly
+    box = page.locator("#map-canvas").bounding_box()
+    tip = page.locator("#map-tip")
+    assert tip.is_hidden()
+    steps = ((box["x"] + x, box["y"] + y) for y in range(20, int(box["height"]), 7)
+             for x in range(20, int(box["width"]), 7))  # fmt: skip
+    for place in steps:
+        page.mouse.move(*place)
+        if tip.is_visible() and "new class" in tip.inner_text():
+            break
+    said = tip.inner_text()
+    assert "% sure" in said
+    assert "<script>alert(1)" in said
+    page.mouse.click(*place)
+    number = page.evaluate("location.hash").removeprefix("#class-")
+    card = page.locator(f"#class-{number}")
+    playwright.expect(card).to_be_in_viewport()
+    assert card.locator(".plain-name").inner_text() in said
+    page.mouse.move(2, 2)
+    assert tip.is_hidden()
+
+
+def test_known_classes_are_sorted_by_what_is_clicked(visit):
+    page = visit()
+
+    def column():
+        return [float(one) for one in page.locator("#known-table tbody tr td:nth-child(2)").all_inner_texts()]
+
+    button = page.locator("#known-table thead button", has_text="rows")
+    button.click()
+    assert column() == sorted(column(), reverse=True)
+    button.press("Enter")
+    assert column() == sorted(column())
+    assert page.locator("#known-table th[aria-sort]").get_attribute("aria-sort") == "ascending"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(visit, scheme):
+    """WCAG's contrast of 4.5 for all text on the page, in both schemes."""
+    page = visit(scheme)
+    found = page.evaluate("""() => {
+      const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+      const light = (rgb) => { const [r, g, b] = rgb.map((v) => v / 255)
+        .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const ground = (one) => { for (; one; one = one.parentElement) {
+        const colour = numbers(getComputedStyle(one).backgroundColor);
+        if (colour.length < 4 || colour[3] > 0.99) return colour; }
+        return [255, 255, 255]; };
+      const out = [];
+      for (const one of document.querySelectorAll("body *")) {
+        const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!own || ["SCRIPT", "STYLE", "NOSCRIPT", "OPTION"].includes(one.tagName) || !one.offsetParent) continue;
+        const [a, b] = [light(numbers(getComputedStyle(one).color).slice(0, 3)), light(ground(one).slice(0, 3))];
+        out.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]);
+      }
+      return out;
+    }""")
+    assert len(found) > 100
+    assert [where for contrast, where in found if contrast < 4.5] == []
+    red = int(page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
+    assert (red > 240) == (scheme == "light")
+    assert (red < 40) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_sticks_out_sideways(visit, width):
+    page = visit(width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_without_scripts_everything_but_the_map_is_there(visit):
+    page = visit(java_script_enabled=False)
+    assert page.locator(".card:visible").count() == 3
+    assert page.locator("noscript .warning").is_visible()
+    assert page.locator("#map-canvas").is_hidden()
