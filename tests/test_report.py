@@ -295,8 +295,8 @@ def test_thumbnails_are_small_and_say_what_is_missing(tmp_path):
     assert [row in made for row in range(4)] == [True, True, True, False]
     assert made.of(1) is None  # asked again, counted once
     assert made.notes() == [
-        "2 images could not be opened where the run found them, and stand here by name: put them back, and call rpim "
-        "report again."
+        "2 of the images could not be opened where the run found them, and stand here by name: put them back, and call "
+        "rpim report again."
     ]
     assert Thumbnails(None).of(0) is None
     assert Thumbnails(None).notes() == []
@@ -308,7 +308,7 @@ def test_thumbnails_keep_to_their_budget():
     made = Thumbnails(noise, budget=2 * one + one // 2)
     shown = [made.of(row) for row in range(6)]
     assert [address is not None for address in shown] == [True] * 3 + [False] * 3
-    assert made.notes() == ["3 images are left out, so that the page stays small."]
+    assert made.notes() == ["3 of the images are left out, so that the page stays small."]
 
 
 def test_without_pillow_images_stand_by_name(tmp_path, monkeypatch):
@@ -416,7 +416,7 @@ def test_moved_images_are_counted_and_stand_by_name(tmp_path):
     assert not found.named("img")
     shown = sum(attrs.get("class") == "gone" for attrs in found.named("div"))
     assert shown == 6  # three typical, three doubtful
-    assert "8 images could not be opened" in found.words  # and one for each of the two known classes
+    assert "8 of the images could not be opened" in found.words  # and one for each of the two known classes
     assert "gone/" in found.words
 
 

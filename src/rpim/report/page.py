@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -108,8 +109,8 @@ def write_report(
     if told is None and features is not None and features.truth is not None:
         told, compared = features.truth, _compared(discovery, features)
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
-    text = render(discovery, class_facts(discovery, None if compared is None else told), thumbnails, compared, on_map,
-                  no_map)
+    classes = class_facts(discovery, None if compared is None else told)
+    text = render(discovery, classes, thumbnails, compared, on_map, no_map)
     with replacing(target) as file:
         file.write(text.encode("utf-8", "replace"))  # half a character, as some texts have, is shown as ?
     return target
@@ -135,23 +136,17 @@ def render(
     new = sorted((one for one in classes if not one.summary.known and one.summary.rows),
                  key=lambda one: -one.summary.rows)
     known = [one for one in classes if one.summary.known]
-    for one in new:  # what is typical comes first, where not all pictures fit
-        for item in one.typical:
-            thumbnails.of(item.row)
-    for one in known:
-        for item in one.typical[:1]:
-            thumbnails.of(item.row)
-    for one in new:
-        for item in one.doubtful:
-            thumbnails.of(item.row)
+    # Where not all pictures fit, what is typical comes first.
+    shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), *(one.doubtful for one in new)]
+    for item in itertools.chain(*shown):
+        thumbnails.of(item.row)
     chosen = run_facts.parameters(discovery.model)
     environment = _environment()
     style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
     return environment.get_template(_TEMPLATE).render(
         overview=overview(discovery, classes), titles=[one.title for one in classes], new=new, known=known,
-        colours=colours(len(classes)),
-        thumbnails=thumbnails, compared=compared, n_rows=len(discovery), unstable=UNSTABLE,
-        has_texts=discovery.assignments.texts is not None,
+        colours=colours(len(classes)), thumbnails=thumbnails, compared=compared, n_rows=len(discovery),
+        unstable=UNSTABLE, has_texts=discovery.assignments.texts is not None,
         map=on_map, no_map=no_map, map_json=None if on_map is None else for_the_page(on_map, discovery, classes),
         curves=run_facts.curves(discovery), parameters=chosen,
         searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),

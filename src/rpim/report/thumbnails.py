@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rpim.report.png import png
-from rpim.summary import plural
 
 SIZE = 112
 """Pixels of the longer side: twice what it has on the page, for screens that show two to a point."""
@@ -57,11 +56,11 @@ class Thumbnails:
             said.append("Images are shown by their names alone: pip install 'rpim[report]' for small pictures of them.")
         elif self._missing:
             said.append(
-                f"{plural(self._missing, 'image')} could not be opened where the run found them, and stand here by "
+                f"{self._missing:,} of the images could not be opened where the run found them, and stand here by "
                 "name: put them back, and call rpim report again."
             )
         if self._beyond:
-            said.append(f"{plural(self._beyond, 'image')} are left out, so that the page stays small.")
+            said.append(f"{self._beyond:,} of the images are left out, so that the page stays small.")
         return said
 
     def _make(self, row: int) -> str | None:
