@@ -372,7 +372,7 @@ def test_labels_from_a_file(extend, world):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "run", "-o", "two"), "give PIM's folder of feature maps, or a file"),
+        (("run", "run", "-o", "two"), "run is a run folder, and rows are wanted"),
         (("run", "new.npz", "-o", "run"), "run exists already"),
         (("nothing", "new.npz", "-o", "two"), "nothing is not a run folder"),
         (("run", "narrow.npz", "-o", "two"), "The rows have 3 features but the classes were found in rows of 20"),

@@ -18,6 +18,7 @@ from rpim.formats.npy_stream import ArrayStream
 from rpim.formats.parquet import arrow, list_matrix
 from rpim.memory_budget import as_bytes, usual_budget
 from rpim.messages import some
+from rpim.run_folder import RUN_FILE
 
 READ_BYTES = 32 << 20
 """What is read at once; two blocks are read ahead."""
@@ -209,7 +210,9 @@ def _joined(pieces: list[Matrix]) -> Matrix:
 
 
 def is_row_folder(path: Path) -> bool:
-    """Whether a folder holds files of features, which are one matrix together."""
+    """Whether a folder holds files of features, which are one matrix together; raises for a run folder."""
+    if (path / RUN_FILE).is_file():
+        raise InputError(f"{path} is a run folder, and rows are wanted: give features, images or texts.")
     return path.is_dir() and any(file.suffix.lower() in (".npy", ".parquet") for file in path.iterdir())
 
 

@@ -20,11 +20,11 @@ from rpim.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
 from rpim.messages import first_line
 from rpim.naming import keywords, suggest_names
 from rpim.run_features import features_of
+from rpim.run_folder import MAP_FILE
 from rpim.summary import plural
 
 FloatArray = NDArray[np.float32]
 
-MAP_FILE = "map.npy"
 MAX_PARTS = 20
 ORDERS = ("typical", "doubtful", "nearby")
 

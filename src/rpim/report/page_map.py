@@ -21,9 +21,8 @@ from rpim.files import load_npy, replacing
 from rpim.labels import IntArray
 from rpim.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
 from rpim.report.facts import ClassFacts, captions
+from rpim.run_folder import MAP_FILE
 
-MAP_FILE = "map.npy"
-"""In the run folder: the places of all rows by UMAP, once somebody has waited for them."""
 MAX_POINTS = 10_000
 _FEW = 5
 """Rows of each class that are on the map in any case."""
