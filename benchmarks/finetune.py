@@ -32,7 +32,7 @@ from safetensors.torch import save_file
 from rpim import RPIM, gcd_accuracy
 from rpim.embed import images
 from rpim.embed.contrastive import self_supervised_terms
-from rpim.embed.finetune import finetune
+from rpim.embed.finetune import SUPERVISED_WEIGHT, finetune
 from rpim.embed.images import Architecture, TimmEncoder, read_header
 from rpim.embed.items import Items
 from rpim.embed.libraries import library
@@ -153,10 +153,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=FASHION)
     parser.add_argument("--encoder", choices=("lite0", "vit"), default="lite0")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--images", type=int, default=2000, help="of the test part of Fashion-MNIST")
-    parser.add_argument("--epochs", type=int, nargs="+", default=[15])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[30])
     parser.add_argument("--learning-rates", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--supervised-weights", type=float, nargs="+", default=[SUPERVISED_WEIGHT])
     parser.add_argument("--views", type=int, nargs="+", default=[4])
     parser.add_argument("--choose", action="store_true", help="inside the labelled images alone")
     parser.add_argument("--keep", type=Path, help="a folder that the small ViT is kept in")
@@ -171,14 +172,15 @@ def main() -> None:
         encoder = lite0(folder) if chosen.encoder == "lite0" else vit(folder, fashion(chosen.data, "train")[0])
         before = np.array([accuracy(encoder, case) for case in cases])
         print(f"{chosen.encoder}, as it was: {in_words(before)}", flush=True)
-        for epochs, rate, views in itertools.product(chosen.epochs, chosen.learning_rates, chosen.views):
+        settings = (chosen.epochs, chosen.learning_rates, chosen.supervised_weights, chosen.views)
+        for epochs, rate, weight, views in itertools.product(*settings):
             after, seconds = np.empty((0, 3)), []
             for seed, case in zip(chosen.seeds, cases, strict=True):
                 started = time.perf_counter()
                 items = Items.of("images", list(case.pictures), chosen.data, labels=case.labels)
                 tuned = finetune(
                     items, encoder, Path(scratch) / "tuned.safetensors", epochs=epochs, batch_size=BATCH_SIZE,
-                    learning_rate=rate, views=views, seed=seed, overwrite=True, verbose=True,
+                    learning_rate=rate, supervised_weight=weight, views=views, seed=seed, overwrite=True, verbose=True,
                 )  # fmt: skip
                 seconds.append(time.perf_counter() - started)
                 after = np.vstack([after, accuracy(tuned, case)])
@@ -186,7 +188,8 @@ def main() -> None:
                 print(f"  seed {seed}: {in_words(before[[len(after) - 1]])} -> {in_words(after[-1:])}", end=", ")
                 print("losses", " -> ".join(f"{one:.2f} {two:.2f}" for one, two in (losses[0], losses[-1])), flush=True)
             print(
-                f"tuned, {epochs} epochs, learning rate {rate:g}, {views} views: {in_words(after)}, "
+                f"tuned, {epochs} epochs, learning rate {rate:g}, supervised weight {weight:g}, {views} views: "
+                f"{in_words(after)}, "
                 f"{np.mean(seconds):.0f} s a seed",
                 flush=True,
             )

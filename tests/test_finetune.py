@@ -154,7 +154,8 @@ def test_without_unlabelled_rows_every_row_of_a_batch_has_a_label():
 
 
 def test_the_learning_rate_falls_along_a_cosine(convolutions):
-    tuning = Tuning(LastBlock(convolutions.model, 32), torch.device("cpu"), 0.2, epochs=4, seed=0)
+    last_block = LastBlock(convolutions.model, 32)
+    tuning = Tuning(last_block, torch.device("cpu"), 0.2, epochs=4, seed=0, supervised_weight=0.1)
     rates = []
     for epoch in range(4):
         tuning.begin(epoch)
@@ -166,7 +167,7 @@ def test_the_learning_rate_falls_along_a_cosine(convolutions):
 def test_a_step_gives_both_losses_of_the_batch_and_goes_down_their_weighted_sum(convolutions):
     model = copy.deepcopy(convolutions.model)
     last_block = LastBlock(model, 32)
-    tuning = Tuning(last_block, torch.device("cpu"), 1e-3, epochs=4, seed=0)
+    tuning = Tuning(last_block, torch.device("cpu"), 1e-3, epochs=4, seed=0, supervised_weight=0.35)
     tuning.begin(0)
     rows, codes = np.arange(6), np.array([0, 1, 0, -1, -1, -1])
     pairs = last_block.entering(torch.randn(12, 3, 32, 32)).reshape(2, 6, -1, 2, 2)

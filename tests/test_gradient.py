@@ -193,7 +193,7 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
     x, labels, prototypes = problem(n=700, n_labelled=300)
     results = []
     for limit, n_blocks in ((1 << 30, 1), (1, 3)):
-        monkeypatch.setattr(memory, "_BLOCK_BYTES", limit)
+        monkeypatch.setattr(memory, "BLOCK_BYTES", limit)
         engine = InMemory(x, labels, N_CLASSES)
         assert len(list(engine.blocks())) == n_blocks
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
@@ -207,7 +207,7 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
 @pytest.mark.parametrize("name", ["none", "semantic-bias", "low-rank", "mlp"])
 @pytest.mark.parametrize("which", ["mixed", "added", "epsilon 0.3"])
 def test_probabilities_computed_again_are_the_same(name, which, make_transform, monkeypatch):
-    monkeypatch.setattr(memory, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
     x, labels, prototypes = problem(n=700, n_labelled=300)
     results = []
     for keep in (True, False):
@@ -221,7 +221,7 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
 
 
 def test_blocks_hold_every_row_once_and_its_label(monkeypatch):
-    monkeypatch.setattr(memory, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
     x, labels, _ = problem(n=700, n_labelled=300)
     blocks = list(InMemory(x, labels, N_CLASSES).blocks())
     assert torch.equal(torch.cat([block.x for block in blocks]), x)

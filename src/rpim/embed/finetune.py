@@ -26,6 +26,9 @@ from rpim.files import StrPath
 from rpim.labels import encode_labels
 from rpim.progress import Progress
 
+SUPERVISED_WEIGHT = 0.1
+"""Of the two losses; GCD publishes 0.35, with which fewer new classes were found (docs/results.md)."""
+
 
 def finetune(
     items: Items,
@@ -35,6 +38,7 @@ def finetune(
     epochs: int = 50,
     batch_size: int = 128,
     learning_rate: float = 0.1,
+    supervised_weight: float = SUPERVISED_WEIGHT,
     views: int = 8,
     seed: int = 0,
     overwrite: bool = False,
@@ -60,6 +64,9 @@ def finetune(
         Half of each batch has labels.
     learning_rate : float
         At the start; it falls along a cosine.
+    supervised_weight : float
+        The share of the supervised loss, from 0 on and below 1. The larger, the more the known classes are told apart,
+        and the more new ones are pulled towards them.
     views : int
         How many random views of an image are drawn, once, and kept beside the output as they enter the last block. 0
         draws new ones every time, which costs a pass through the whole encoder.
@@ -82,7 +89,7 @@ def finetune(
         range, or the loss stops being finite or says that all images have become alike.
     """
     target = check_output(output, overwrite)
-    _check_numbers(epochs, batch_size, learning_rate, views, seed)
+    _check_numbers(epochs, batch_size, learning_rate, supervised_weight, views, seed)
     if not isinstance(encoder, TimmEncoder):
         raise InputError(f"{encoder.name} cannot be tuned: give an image encoder of timm's, not an .onnx file.")
     images = readable_images(items, verbose)
@@ -92,7 +99,7 @@ def finetune(
     settings = {
         "encoder": encoder.name, "weights": encoder.weights_hash, "preprocessing": encoder.prepare.as_dict(),
         "data": _fingerprint(images.ids, codes), "epochs": epochs, "batch_size": batch_size,
-        "learning_rate": learning_rate, "views": views, "seed": seed,
+        "learning_rate": learning_rate, "supervised_weight": supervised_weight, "views": views, "seed": seed,
     }  # fmt: skip
     checkpoint = TuningCheckpoint(target, settings)
     losses = _train(tuned, images, codes, checkpoint, settings, verbose)
@@ -118,7 +125,9 @@ def _train(
     smaller = f"give a smaller --learning-rate than {settings['learning_rate']:g}."
     last_block = LastBlock(tuned.model, tuned.prepare.size)
     views = _views(tuned, images, last_block, settings, checkpoint.folder, verbose)
-    tuning = Tuning(last_block, tuned.device, settings["learning_rate"], epochs, seed)
+    tuning = Tuning(
+        last_block, tuned.device, settings["learning_rate"], epochs, seed, settings["supervised_weight"]
+    )
     state = checkpoint.load()
     losses: list[Losses] = []
     if state is not None:
@@ -222,12 +231,16 @@ def _classes(images: Items) -> tuple[IntArray, NDArray[Any]]:
     return codes, classes
 
 
-def _check_numbers(epochs: int, batch_size: int, learning_rate: float, views: int, seed: int) -> None:
+def _check_numbers(
+    epochs: int, batch_size: int, learning_rate: float, supervised_weight: float, views: int, seed: int
+) -> None:
     for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 4), ("seed", seed, 0)):
         if value < least:
             raise InputError(f"{name} is {value}: give at least {least}.")
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate is {learning_rate}: give a number above 0, such as 0.1.")
+    if not 0 <= supervised_weight < 1:
+        raise InputError(f"supervised_weight is {supervised_weight}: give a share from 0 on and below 1.")
     if views < 0 or views == 1:
         raise InputError(f"views is {views}: give at least 2 to draw pairs from, or 0 for new ones every time.")
 

@@ -31,6 +31,9 @@ def finetune(
     epochs: Annotated[int, typer.Option(min=1, help="How often as many images as there are are looked at.")] = 50,
     batch_size: Annotated[int, typer.Option(min=4, help="Images at once; half of them have labels.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="At the start; it falls along a cosine.")] = 0.1,
+    supervised_weight: Annotated[
+        float, typer.Option(help="The share of the labels' loss; GCD has 0.35.")
+    ] = 0.1,
     views: Annotated[
         int, typer.Option(help="Random views of an image, drawn once and kept on disk meanwhile; 0: always new ones.")
     ] = 8,
@@ -56,7 +59,8 @@ def finetune(
     try:
         tune(
             items, open_encoder("images", encoder, weights, device), output, epochs=epochs, batch_size=batch_size,
-            learning_rate=learning_rate, views=views, seed=seed, overwrite=overwrite, verbose=not quiet,
+            learning_rate=learning_rate, supervised_weight=supervised_weight, views=views, seed=seed,
+            overwrite=overwrite, verbose=not quiet,
         )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("rpim: interrupted; the same command goes on after the last whole epoch.", err=True)

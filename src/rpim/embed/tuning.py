@@ -17,7 +17,6 @@ from rpim.embed.last_block import LastBlock
 from rpim.embed.projection import ProjectionHead
 from rpim.embed.tuning_checkpoint import State
 
-SUPERVISED_WEIGHT = 0.35
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
 """As GCD publishes them. The learning rate falls along a cosine to a thousandth of what it was."""
 
@@ -46,12 +45,16 @@ class Tuning:
     epochs : int
     seed : int
         Of the projection's first weights.
+    supervised_weight : float
+        The share of the supervised loss in the sum of both.
     """
 
     def __init__(
-        self, last_block: LastBlock, device: torch.device, learning_rate: float, epochs: int, seed: int
-    ) -> None:
+        self, last_block: LastBlock, device: torch.device, learning_rate: float, epochs: int, seed: int,
+        supervised_weight: float,
+    ) -> None:  # fmt: skip
         self._last_block, self._device = last_block, device
+        self._weight = supervised_weight
         self._learning_rate, self._epochs = learning_rate, epochs
         self._head = ProjectionHead(last_block.n_features, torch.Generator().manual_seed(seed)).to(device)
         self._trained = {f"encoder.{name}": value for name, value in last_block.parameters.items()} | {
@@ -86,7 +89,7 @@ class Tuning:
         labelled = classes >= 0
         alone = self_supervised_terms(first, second, torch.from_numpy(rows).to(self._device)).mean()
         together = supervised_terms(first[labelled], second[labelled], classes[labelled]).mean()
-        loss = (1 - SUPERVISED_WEIGHT) * alone + SUPERVISED_WEIGHT * together
+        loss = (1 - self._weight) * alone + self._weight * together
         self._optimiser.zero_grad()
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.unscale_(self._optimiser)

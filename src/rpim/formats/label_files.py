@@ -35,9 +35,9 @@ def read_labels(path: Path, ids: NDArray[Any], label_column: str | None) -> Any:
         if not isinstance(labels, list):
             raise InputError(f"{path} holds a JSON {type(labels).__name__}: give a list with one label per row.")
     elif suffix in (".csv", ".txt"):
-        label_ids, labels = _labels_in_text(path, label_column)
+        label_ids, labels = _labels_in_text(path, label_column, ids)
     elif suffix == ".parquet":
-        label_ids, labels = _labels_in_parquet(path, label_column)
+        label_ids, labels = _labels_in_parquet(path, label_column, ids)
     else:
         raise InputError(
             f"{path} has the suffix {suffix!r}, which cannot be read as labels: "
@@ -53,19 +53,19 @@ def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
     return read_labels(path, ids, column or _truth_column(path))
 
 
-def _labels_in_parquet(path: Path, label_column: str | None) -> tuple[Any, Any]:
+def _labels_in_parquet(path: Path, label_column: str | None, ids: NDArray[Any]) -> tuple[Any, Any]:
     with reading(path), arrow(".parquet").ParquetFile(path) as file:
         names = file.schema_arrow.names
         label_name = find_column(path, names, "labels", label_column) or (names[0] if len(names) == 1 else None)
         if label_name is None:
             raise InputError(f"{path} has no column label, labels or y among {', '.join(names)}: say label_column.")
-        id_name = _id_column(path, names)
+        id_name = _id_column(path, names, ids)
         table = file.read(columns=[name for name in {label_name, id_name} if name is not None])
         label_ids = None if id_name in (None, label_name) else table.column(id_name).to_pylist()
         return label_ids, plain_values(table.column(label_name))
 
 
-def _labels_in_text(path: Path, label_column: str | None) -> tuple[Any, Any]:
+def _labels_in_text(path: Path, label_column: str | None, ids: NDArray[Any]) -> tuple[Any, Any]:
     """One label per line, blank where there is none, or a table with a header such as id,label."""
     with reading(path):
         text = path.read_text(encoding="utf-8-sig")
@@ -73,7 +73,7 @@ def _labels_in_text(path: Path, label_column: str | None) -> tuple[Any, Any]:
     header = table[0] if table else []
     named = any(is_called(name, "labels") for name in header)
     if label_column is not None or (named and len(header) > 1):
-        label_name, id_name = find_column(path, header, "labels", label_column), _id_column(path, header)
+        label_name, id_name = find_column(path, header, "labels", label_column), _id_column(path, header, ids)
         rows = [row for row in table[1:] if row]
         for number, row in enumerate(rows, start=1):
             if len(row) != len(header):
@@ -89,9 +89,12 @@ def _labels_in_text(path: Path, label_column: str | None) -> tuple[Any, Any]:
     return None, labels_from_text(cells[1:] if named else cells)
 
 
-def _id_column(path: Path, names: Sequence[str]) -> str | None:
-    """The column with the ids; for images, whose ids are paths, it may be called so."""
-    return find_column(path, names, "ids") or next((name for name in names if name.strip().lower() in _FILES), None)
+def _id_column(path: Path, names: Sequence[str], ids: NDArray[Any]) -> str | None:
+    """The column with the ids; where they are text, as the paths of images are, it may be called so."""
+    found = find_column(path, names, "ids")
+    if found is None and ids.dtype.kind == "U":
+        return next((name for name in names if name.strip().lower() in _FILES), None)
+    return found
 
 
 def _truth_in_npz(path: Path, ids: NDArray[Any], column: str | None) -> Any:

@@ -101,13 +101,9 @@ function line(one) {
         onclick: () => model.show(one.number),
       },
       el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
-      el(
-        "span",
-        { className: "name", title: one.name },
-        one.name,
-        one.suggested ? el("small", {}, one.suggested) : null,
-      ),
+      el("span", { className: "name", title: one.name }, one.name),
       el("span", { className: "size", "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en")),
+      one.suggested ? el("span", { className: "hint" }, one.suggested) : null,
       el(
         "span",
         { className: "sure" },
