@@ -295,8 +295,8 @@ def test_thumbnails_are_small_and_say_what_is_missing(tmp_path):
     assert [row in made for row in range(4)] == [True, True, True, False]
     assert made.of(1) is None  # asked again, counted once
     assert made.notes() == [
-        "2 of the images could not be opened where the run found them, and stand here by name: put them back, and call "
-        "rpim report again."
+        "2 of the images could not be opened where the run found them, and stand here by name: say where they are now "
+        "with rpim report RUN --images FOLDER."
     ]
     assert Thumbnails(None).of(0) is None
     assert Thumbnails(None).notes() == []
@@ -407,6 +407,21 @@ def test_every_row_is_on_a_small_map_and_nothing_is_said_of_a_sample(discovery, 
     found = page_of(discovery, tmp_path, features=feature_set())
     assert len(json.loads(found.scripts[0])["rows"]) == 60
     assert "It shows" not in found.words
+
+
+def test_images_that_have_moved_are_shown_from_where_they_are_now(command, tmp_path):
+    paths = [str(tmp_path / "before" / "birds" / f"{i}.jpg") for i in range(60)]
+    fitted(feature_set(paths=paths)).save("run")
+    (tmp_path / "now" / "birds").mkdir(parents=True)
+    for i in range(60):
+        Image.new("RGB", (20, 20), (i, 0, 0)).save(tmp_path / "now" / "birds" / f"{i}.jpg")
+    assert command("report", "run", "-o", "before.html")[0] == 0
+    assert "could not be opened" in Path("before.html").read_text()
+    assert command("report", "run", "-o", "now.html", "--images", "now")[0] == 0
+    assert "could not be opened" not in Path("now.html").read_text()
+    assert Path("now.html").read_text().count("data:image/jpeg") >= 6
+    code, _, err = command("report", "run", "-o", "no.html", "--images", "nowhere")
+    assert (code, err) == (2, "rpim: --images nowhere is not a folder: give the one that the images are in.\n")
 
 
 def test_moved_images_are_counted_and_stand_by_name(tmp_path):

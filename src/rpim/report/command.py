@@ -26,6 +26,7 @@ def report(
     features: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The features of the run, if not where it read them.")
     ] = None,
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
     truth: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
     ] = None,
@@ -36,6 +37,8 @@ def report(
     from rpim.run_folder import read_run_file
 
     facts = read_run_file(run)
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder: give the one that the images are in.")
     from rpim.report.page import REPORT_FILE, check_report, write_report
 
     # The page in the run folder is made anew each time: it holds nothing that the run does not.
@@ -47,6 +50,11 @@ def report(
     discovery = Discovery.load(run)
     told = None if truth is None else read_truth(truth, discovery.ids, truth_column)
     rows, pictures, why = _rows(run, facts, features)
+    if images is not None:
+        from rpim.explorer.pictures import Pictures
+
+        moved = Pictures(discovery.assignments.paths, discovery.ids.tolist(), images)
+        pictures = [moved.path(row) for row in range(len(discovery))]
     write_report(
         discovery, target, features=rows, truth=told, pictures=pictures, on_map=careful_map(discovery, rows, run),
         no_map=why, overwrite=True,

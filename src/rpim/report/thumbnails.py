@@ -57,7 +57,7 @@ class Thumbnails:
         elif self._missing:
             said.append(
                 f"{self._missing:,} of the images could not be opened where the run found them, and stand here by "
-                "name: put them back, and call rpim report again."
+                "name: say where they are now with rpim report RUN --images FOLDER."
             )
         if self._beyond:
             said.append(f"{self._beyond:,} of the images are left out, so that the page stays small.")
