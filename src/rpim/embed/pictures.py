@@ -65,6 +65,15 @@ def open_picture(content: Any, at_least: int | None = None) -> Any:
         raise Unusable(first_line(error)) from error
 
 
+def small_jpeg(content: Any, size: int, quality: int = 80) -> bytes:
+    """A JPEG of a picture, no larger than `size` pixels; raises `Unusable` as `open_picture` does."""
+    picture = open_picture(content, size)
+    picture.thumbnail((size, size))
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
 def _in_rgb(picture: Any) -> Any:
     """In red, green and blue, from CMYK, a palette, greys of 16 bits, or over white where it is transparent."""
     if picture.mode.startswith("I") or picture.mode == "F":  # greys of more than 8 bits, which convert would cut off

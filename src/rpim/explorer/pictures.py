@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -84,21 +83,9 @@ def tails(name: str) -> list[PurePosixPath]:
 
 
 def _shrunk(path: Path, size: int) -> bytes | None:
-    from PIL import Image, ImageOps
+    from rpim.embed.pictures import Unusable, small_jpeg
 
     try:
-        with Image.open(path) as image:
-            image.draft("RGB", (size, size))  # a large JPEG is read at a fraction of its size
-            turned = ImageOps.exif_transpose(image)
-            turned.thumbnail((size, size))
-            if turned.mode in ("RGBA", "LA", "PA") or "transparency" in turned.info:
-                turned = turned.convert("RGBA")
-                paper = Image.new("RGBA", turned.size, "white")
-                paper.alpha_composite(turned)
-                turned = paper
-            out = io.BytesIO()
-            turned.convert("RGB").save(out, "JPEG", quality=82)
-            return out.getvalue()
-    # Pillow raises whatever its many decoders do; a picture that cannot be shown is no reason to stop.
-    except Exception:
+        return small_jpeg(path, size)
+    except Unusable:
         return None

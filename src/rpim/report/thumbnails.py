@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ SIZE = 112
 """Pixels of the longer side: twice what it has on the page, for screens that show two to a point."""
 BUDGET = 8_000_000
 """Characters of all pictures together."""
-_QUALITY = 78
 
 
 class Thumbnails:
@@ -82,13 +80,9 @@ class Thumbnails:
             return "png", png(content)
         if not self._can_read:
             return "jpeg", None
-        from rpim.embed.pictures import Unusable, open_picture
+        from rpim.embed.pictures import Unusable, small_jpeg
 
         try:
-            picture = open_picture(content if isinstance(content, np.ndarray) else Path(content), SIZE)
+            return "jpeg", small_jpeg(content if isinstance(content, np.ndarray) else Path(content), SIZE)
         except Unusable:
             return "jpeg", None
-        picture.thumbnail((SIZE, SIZE))
-        out = io.BytesIO()
-        picture.save(out, "JPEG", quality=_QUALITY)
-        return "jpeg", out.getvalue()
