@@ -116,14 +116,16 @@ def demo(
     console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
     model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
     discovery = fit(model, features, digits_demo.SOURCE, resamples=5)
-    discovery.save(output, overwrite=overwrite)
+    rows = output.with_name(f"{output.name}.features.parquet")
+    features.write(rows, overwrite=True)
+    discovery.save(output, overwrite=overwrite, features=rows)
     with _written(output):
         page = report_of_run(discovery, output, features, pictures=digits_demo.pictures(), quiet=False)
         _print_findings(console, discovery, features)
         print_plainly(console, "\nWhat the new classes are (the truth serves this table alone, never to find them):")
         console.print(digits_demo.meanings_table(digits_demo.meanings(discovery, features)))
         print_next_steps(console, discovery, output, page)
-        print_plainly(console, "With embeddings of your own: rpim discover FEATURES.npz -o RUN")
+        print_plainly(console, "With data of your own: rpim discover PHOTOS|TEXTS.csv|FEATURES.npz -o RUN")
 
 
 @app.command()

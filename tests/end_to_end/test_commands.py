@@ -19,6 +19,7 @@ from sklearn.datasets import make_blobs
 
 import rpim
 from rpim import Discovery, FeatureSet
+from rpim.run_features import features_of
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)
@@ -409,6 +410,8 @@ def test_demo(command):
     assert float(accuracy[1]) > 80
     mostly = set(re.findall(r"^new-\d +\d+ +\d+% +([a-z]+) *$", out, re.MULTILINE))
     assert {"six", "seven"} <= mostly <= {"five", "six", "seven", "eight", "nine"}
+    assert sorted(path.name for path in Path().iterdir()) == ["rpim-demo"]
+    assert features_of(Path("rpim-demo")).n_features == 64  # as rpim explore, the first of the next steps, needs them
     assert Discovery.load("rpim-demo").classes.tolist() == [
         "four", "one", "three", "two", "zero", "new-1", "new-2", "new-3", "new-4", "new-5",
     ]  # fmt: skip
