@@ -17,7 +17,6 @@ from rpim.embed.items import Items
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.labels import encode_labels
-from rpim.messages import first_line
 from rpim.row_files import RowFiles
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def check_problem(features: FeatureSet | Items, data: Path, n_classes: int | Non
 
 def make_model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The method by its name, with what was said of it, on a device that is there."""
-    import torch
-
+    from rpim.devices import checked_device
     from rpim.saved_model import METHODS
 
     name = choose("--method", method, METHODS)
@@ -59,11 +57,8 @@ def make_model(method: str, settings: str, device: str | None, given: dict[str, 
     unknown = sorted(set(given) - set(model.get_params()))
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
-    try:
-        if device is not None:
-            torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {device!r} is not there ({first_line(error)}).") from error
+    if device is not None:
+        checked_device(device)
     estimator: DiscoveryEstimator = model.set_params(device=device, **given)
     return estimator
 

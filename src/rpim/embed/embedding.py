@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rpim.assignments import check_export
 from rpim.embed.encoder import Encoder
 from rpim.embed.encoders import open_encoder
 from rpim.embed.items import Items
@@ -21,6 +22,7 @@ from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.progress import Progress
 
+SUFFIXES = (".parquet", ".npz")
 SECONDS_A_PART = 10.0
 ITEMS_A_PART = 8192
 
@@ -91,12 +93,9 @@ def embed(
     InputError
         If `output` may not be written, or no item can be used.
     """
-    if output.suffix.lower() not in (".parquet", ".npz"):
-        raise InputError(f"{output} has the suffix {output.suffix!r}, which cannot be written: give .parquet or .npz.")
+    check_export(output, overwrite or reuse, SUFFIXES)
     if not output.parent.is_dir():
         raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
-    if output.exists() and not (overwrite or reuse):
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
     if views and items.kind != "images":
         raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
     if not isinstance(encoder, Encoder):

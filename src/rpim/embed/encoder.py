@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from rpim.embed.items import Kind
-from rpim.errors import InputError
-from rpim.messages import first_line
 
 
 class Encoder(ABC):
@@ -67,16 +65,6 @@ class Encoder(ABC):
                 **self.describe(),
             },
         }
-
-
-def device_of(name: str | None) -> torch.device:
-    """The device of that name, or a GPU where there is one."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.zeros(1, device=device)
-        return device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name!r} is not there ({first_line(error)}).") from error
 
 
 def fast_precision(device: torch.device) -> torch.dtype:

@@ -16,12 +16,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rpim.choices import choose
-from rpim.embed.encoder import Encoder, device_of, fast_precision
+from rpim.devices import checked_device
+from rpim.embed.encoder import Encoder, fast_precision
 from rpim.embed.libraries import library
 from rpim.embed.pictures import Preprocessing
 from rpim.embed.weights import from_hub, load_weights, tensors_hash
 from rpim.errors import InputError
-from rpim.files import replacing
+from rpim.files import must_exist, replacing
 from rpim.messages import first_line
 
 HEADER = "rpim_encoder"
@@ -96,7 +97,7 @@ class TimmEncoder(Encoder):
             choose("The image encoder", name, [*IMAGE_ENCODERS, *timm.list_models(pretrained=True)])
         architecture = IMAGE_ENCODERS.get(name, Architecture(name))
         self.name, self.weights = name, None if weights is None else str(weights.resolve())
-        self.device = device_of(device)
+        self.device = checked_device(device)
         self.precision = fast_precision(self.device)
         self.model = _load(architecture, weights, name)
         self.weights_hash = tensors_hash(self.model.state_dict())
@@ -137,8 +138,7 @@ class TimmEncoder(Encoder):
 
 def read_header(path: Path) -> dict[str, Any]:
     """What a .safetensors file that `TimmEncoder.save` wrote says of itself."""
-    if not path.is_file():
-        raise InputError(f"{path} is not there or not a file: check the name.")
+    must_exist(path)
     try:
         with safe_open(path, "pt") as file:
             said = (file.metadata() or {}).get(HEADER)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.embed.encoder import Encoder, device_of
+from rpim.devices import checked_device
+from rpim.embed.encoder import Encoder
 from rpim.embed.libraries import library
 from rpim.embed.pictures import Unusable
 from rpim.embed.weights import hub_host, hub_is_reachable, tensors_hash
@@ -64,7 +65,7 @@ class SentenceEncoder(Encoder):
         folder = weights or (Path(name) if Path(name).is_dir() else _bundled(name))
         self.name = name if folder is None or weights is not None else Path(name).name
         self.weights = None if folder is None or folder == _bundled(name) else str(folder.resolve())
-        where = str(device_of(device))
+        where = str(checked_device(device))
         self.model = _load(name, where) if folder is None else _load_folder(folder, where)
         self.weights_hash = tensors_hash(self.model.state_dict())
         self.max_tokens = int(self.model.max_seq_length or 512)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 
 from rpim.blocks import row_blocks
+from rpim.devices import device_of
 from rpim.directions import SumOfSquares, leading_directions
 from rpim.engine import Engine, InMemory
 from rpim.errors import InputError
@@ -157,7 +158,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows, codes, known = self._validate(X, y)
         generator = self._generator()
         order = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
-        device = _device(self.device)
+        device = device_of(self.device)
         x = self._prepare(rows, order, device)
         labels = torch.from_numpy(codes[order][codes[order] >= 0]).to(device)
         return x, labels, codes, known, order, generator
@@ -335,12 +336,6 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
 def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:
     return (tensor.cpu().numpy() for tensor in tensors)
-
-
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
 
 
 def _unit_rows(rows: FloatArray) -> FloatArray:

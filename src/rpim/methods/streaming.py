@@ -6,7 +6,6 @@ training passes over every row of the files, and is the same as in memory but fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from rpim.devices import device_of
 from rpim.directions import SumOfSquares, leading_directions
 from rpim.engine import Engine, Streamed
 from rpim.engine.memory import BLOCK_BYTES
@@ -23,10 +23,10 @@ from rpim.errors import InputError
 from rpim.labels import UNLABELLED, IntArray, name_rows
 from rpim.memory_budget import in_words
 from rpim.messages import some_rows
-from rpim.methods.base import Problem, _device
+from rpim.methods.base import Problem
 from rpim.outliers import least_fitting
 from rpim.progress import Progress
-from rpim.row_files import READ_BYTES, RowFiles
+from rpim.row_files import READ_BYTES, RowFiles, row_blocks_of
 
 if TYPE_CHECKING:
     from rpim.methods.infomax import InfoMaxEstimator
@@ -35,6 +35,8 @@ SAMPLE_ROWS = 200_000
 """Rows on which settings and start are found, where there are more. At least `ROWS_A_CLASS` are labelled of each known
 class that has as many."""
 ROWS_A_CLASS = 20
+BLOCK_ROWS = 8192
+"""Rows that are prepared at once outside of the training."""
 BYTES_A_ROW = 120
 """What is kept of every row: label, class, sureness, runner-up, scores, and a few numbers of a step."""
 
@@ -61,14 +63,14 @@ def fit_files(model: InfoMaxEstimator, rows: RowFiles, y: ArrayLike) -> None:
     codes, known = model._check_labels(len(rows), y)
     model.n_features_in_ = rows.shape[1]
     generator = model._generator()
-    device = _device(model.device)
+    device = device_of(model.device)
     n_sample = sample_size(rows, model.n_classes or 2 * len(known), len(known))
     with Progress(model.verbose, "looking through the rows") as progress:
         sample = draw_sample(codes, n_sample, int(generator.initial_seed()))
         model.sample_rows_ = len(sample)
-        values = _look_through(model, rows, sample, device, progress)
+        values = _look_through(model, rows, sample, device)
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
-        x = _prepared(model, values, order, device)
+        x = model._ordered(values, order, device)
         del values
         labels = torch.from_numpy(codes[sample][order][codes[sample][order] >= 0]).to(device)
         n_classes = model._n_classes(x, labels, len(known), generator, progress)
@@ -126,44 +128,32 @@ def draw_sample(codes: IntArray, n_rows: int, seed: int) -> IntArray:
 
 
 def _look_through(
-    model: InfoMaxEstimator, rows: RowFiles, sample: IntArray, device: torch.device, progress: Progress
+    model: InfoMaxEstimator, rows: RowFiles, sample: IntArray, device: torch.device
 ) -> NDArray[np.float32]:
     """One pass: check the values, find the principal directions, and bring the rows of the sample. (n, D)"""
     kept = model._n_components()
     wanted = kept is not None and kept < rows.shape[1]
     gram = SumOfSquares(rows.shape[1], device) if wanted else None
     values = np.empty((len(sample), rows.shape[1]), dtype=np.float32)
-    for start, block in rows.blocks():
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
         if bad.size:
-            raise InputError(f"{rows.path} has NaN or infinity in {some_rows((bad + start).tolist())}: remove them.")
+            bad += where.start
+            raise InputError(f"{rows.path} has NaN or infinity in {some_rows(bad.tolist())}: remove them.")
         if gram is not None:
-            for first in range(0, len(block), 4096):
-                gram.add(model._unit(block[first : first + 4096], device))
-        first, last = np.searchsorted(sample, [start, start + len(block)])
-        values[first:last] = block[sample[first:last] - start]
+            gram.add(model._unit(block, device))
+        first, last = np.searchsorted(sample, [where.start, where.stop])
+        values[first:last] = block[sample[first:last] - where.start]
     model.components_ = None if gram is None or kept is None else leading_directions(gram.total, kept)
     return values
-
-
-def _prepared(
-    model: InfoMaxEstimator, values: NDArray[np.float32], order: IntArray, device: torch.device
-) -> Tensor:
-    return model._ordered(values, order, device)
 
 
 def _assigned(model: InfoMaxEstimator, rows: RowFiles, prepare: Prepare) -> tuple[IntArray, NDArray[np.float32]]:
     """The class of each row by number, and how little it fits any. (N,), (N,)"""
     classes, scores = np.empty(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.float32)
-    for start, block in rows.blocks():
-        for first, x in _pieces(block, prepare):
-            where = slice(start + first, start + first + len(x))
-            classes[where] = model.head_.predict(x).cpu().numpy()
-            if model.abstain:
-                scores[where] = model.head_.outlier_scores(x).cpu().numpy()
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
+        x = prepare(block)
+        classes[where] = model.head_.predict(x).cpu().numpy()
+        if model.abstain:
+            scores[where] = model.head_.outlier_scores(x).cpu().numpy()
     return classes, scores
-
-
-def _pieces(block: NDArray[np.floating], prepare: Prepare, size: int = 8192) -> Iterator[tuple[int, Tensor]]:
-    for first in range(0, len(block), size):
-        yield first, prepare(block[first : first + size])
