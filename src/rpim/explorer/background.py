@@ -1,7 +1,8 @@
-"""The two things that are done while a person goes on working: a better map, and a new fit."""
+"""What is done while a person goes on working: a better map, names to suggest, and a new fit."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,10 @@ class Background:
             "rpim.explorer.mapping", prepare, lambda folder: bench.keep_map(load_npy(folder / "map.npy"))
         )
 
+    def suggest_names(self) -> None:
+        """Find names for new classes."""
+        threading.Thread(target=self._bench.suggest_names, daemon=True).start()
+
     def refit(self, version: int) -> None:
         """Fit again with the decisions about a version; once done, that fit is the one that is looked at."""
         bench, versions = self._bench, self._bench.versions
@@ -50,7 +55,11 @@ class Background:
             features = [] if bench.features_path is None else [bench.features_path.resolve()]
             return [str(path) for path in (versions.run, folder / "job.npz", versions.folder(number), *features)]
 
-        self.refitting.start("rpim.explorer.refit", prepare, lambda folder: versions.store.activate(number))
+        def finish(folder: Path) -> None:
+            versions.store.activate(number)
+            self.suggest_names()
+
+        self.refitting.start("rpim.explorer.refit", prepare, finish)
 
     def end(self) -> None:
         """The server ends: nobody waits for the map any more. A new fit goes on, and is there the next time."""

@@ -77,6 +77,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     address = f"http://127.0.0.1:{port}/?token={token}"
     typer.echo(f"{address}\nEvery decision is kept at once. Ctrl-C ends the explorer.")
     background.map()
+    background.suggest_names()
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     try:

@@ -165,9 +165,14 @@ class Workbench:
         place = np.argsort(by_size)
         return Split(number, rows, place[codes].astype(np.int32), first=state.next_class)
 
-    def suggested_names(self, version: int) -> dict[int, str]:
-        """Names for the new classes of a version as it was fitted, by the words of their texts."""
-        if version not in self._suggested:
+    def suggest_names(self) -> None:
+        """Find names for the new classes of each version as it was fitted, by the words of their texts.
+
+        With 100,000 texts it takes seconds, for which no answer has to wait.
+        """
+        for version in self.versions.numbers():
+            if version in self._suggested:
+                continue
             fitted = self.versions[version].state
             known = [info.known for info in fitted.classes.values()]
             names = [""] * len(known)
@@ -176,7 +181,6 @@ class Workbench:
                 taken = [info.name for info in fitted.classes.values() if info.known]
                 names = suggest_names([[] if k else words for k, words in zip(known, of_class, strict=True)], taken)
             self._suggested[version] = dict(zip(fitted.classes, names, strict=True))
-        return self._suggested[version]
 
     def summary(self) -> dict[str, Any]:
         """Where the version stands that is looked at: its classes, and what can be undone."""
@@ -187,7 +191,7 @@ class Workbench:
         sizes = np.bincount(codes, minlength=n)
         labelled = np.bincount(codes, weights=self.labelled[counted], minlength=n)
         sureness = np.bincount(codes, weights=version.sureness[counted], minlength=n) / np.maximum(sizes, 1)
-        suggested = self.suggested_names(active)
+        suggested = self._suggested.get(active, {})
         classes = [
             {
                 "suggested": "" if info.reviewed else suggested.get(number, ""),
@@ -209,5 +213,6 @@ class Workbench:
         }
 
     def stamp(self) -> str:
-        """Another text after every decision, undo, redo, or change of version."""
-        return "-".join(map(str, (*self.versions.store.stamp(), len(self.versions.numbers()))))
+        """Another text after every decision, undo, redo, or change of version, and once names are suggested."""
+        seen = len(self.versions.numbers()), len(self._suggested)
+        return "-".join(map(str, (*self.versions.store.stamp(), *seen)))
