@@ -8,11 +8,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from rpim.cluster.connection import LOCAL, is_address
 from rpim.errors import BAD_INPUT, FAILURE, InputError
 
 
 class OneLineErrors(TyperGroup):
     """Every error is one line on standard error: exit code 2 for bad input, 1 for a failure; --debug shows it all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typed, but for a ``--ray`` without an address, which typer's options cannot be."""
+        return list(super().parse_args(ctx, _with_address(args)))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -27,6 +32,20 @@ class OneLineErrors(TyperGroup):
             message, code = _in_one_line(error)
             typer.echo(f"rpim: {message}", err=True)
             raise typer.Exit(code) from error
+
+
+def _with_address(args: list[str]) -> list[str]:
+    """
+    >>> _with_address(["discover", "--ray", "rows.npy", "-o", "run"])
+    ['discover', '--ray=local', 'rows.npy', '-o', 'run']
+    >>> _with_address(["discover", "rows.npy", "--ray", "10.0.0.1:6379"])
+    ['discover', 'rows.npy', '--ray', '10.0.0.1:6379']
+    """
+    following = [*args[1:], ""]
+    return [
+        f"--ray={LOCAL}" if arg == "--ray" and not is_address(after) else arg
+        for arg, after in zip(args, following, strict=True)
+    ]
 
 
 def _in_one_line(error: BaseException) -> tuple[str, int]:
