@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rpim.errors import InputError
@@ -35,6 +35,8 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize("name", ["one.npy", "one.parquet", "npys", "parquets"])
 @settings(max_examples=25, deadline=None)
 @given(start=st.integers(0, 50), stop=st.integers(0, 60), size=st.integers(1, 60))
+@example(start=0, stop=1, size=2)
+@example(start=7, stop=9, size=1)
 def test_blocks_are_the_rows_in_order(stored, name, start, stop, size):
     rows = stored[name]
     assert rows.shape == (50, 3)
@@ -43,6 +45,22 @@ def test_blocks_are_the_rows_in_order(stored, name, start, stop, size):
     np.testing.assert_array_equal(np.concatenate([MATRIX[:0], *(block for _, block in found)]), MATRIX[start:stop])
     assert [first for first, _ in found] == list(range(start, min(stop, 50), size))
     assert all(len(block) == size for _, block in found[:-1])
+
+
+@pytest.mark.parametrize("name", ["one.npy", "one.parquet", "npys", "parquets"])
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(0, 50), min_size=2, max_size=4).map(sorted), size=st.integers(1, 60))
+def test_a_span_is_a_matrix_of_its_own(stored, name, cuts, size):
+    """And so is a span of a span, as a worker's share of a shard would be."""
+    span = stored[name].span(cuts[0], cuts[-1])
+    assert span.shape == (cuts[-1] - cuts[0], 3)
+    found = list(span.blocks(size=size))
+    np.testing.assert_array_equal(
+        np.concatenate([MATRIX[:0], *(block for _, block in found)]), MATRIX[cuts[0] : cuts[-1]]
+    )
+    assert [first for first, _ in found] == list(range(0, len(span), size))
+    inner = span.span(cuts[1] - cuts[0], len(span))
+    np.testing.assert_array_equal(inner[:], MATRIX[cuts[1] : cuts[-1]])
 
 
 @pytest.mark.parametrize("name", ["one.npy", "one.parquet", "npys", "parquets"])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from rpim.discovery import Discovery
     from rpim.features import FeatureSet
+    from rpim.unfinished import Unfinished
 
 
 app = typer.Typer(
@@ -178,7 +179,7 @@ def discover(
     check_target(output, overwrite)
     from rpim.embed.command import embed_for_run, read_data
     from rpim.features import FeatureSet
-    from rpim.fitting import check_problem, fit, make_model
+    from rpim.fitting import check_problem, fit, make_model, under_way
 
     rows = read_data(
         data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
@@ -197,8 +198,10 @@ def discover(
         rows = FeatureSet.read(embedded)
         check_problem(rows, data, n_classes)  # some may have been skipped
     features = rows
-    discovery = fit(model, features, data, resamples)
-    discovery.save(output, overwrite=overwrite, features=embedded)
+    unfinished = under_way(model, features, output)
+    with _goes_on(unfinished, quiet=quiet):
+        discovery = fit(model, features, data, resamples, unfinished)
+        discovery.save(output, overwrite=overwrite, features=embedded)
     with _written(output):
         page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)
         if not quiet:
@@ -438,6 +441,21 @@ def _print_findings(console: Console, discovery: Discovery, features: FeatureSet
     if features.truth is not None:
         console.print()
         print_plainly(console, f"Against the truth, on the rows without a label: {compare(discovery, features.truth)}")
+
+
+@contextlib.contextmanager
+def _goes_on(unfinished: Unfinished, *, quiet: bool) -> Iterator[None]:
+    """What a stop leaves of the fit is told, and cleared up once the run is written."""
+    if unfinished.exists and not quiet:
+        typer.echo(f"Going on with the fit in {unfinished.folder}, which was stopped.", err=True)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not unfinished.exists:
+            raise
+        typer.echo(f"rpim: interrupted; the same command goes on with what is in {unfinished.folder}.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    unfinished.remove()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rpim._version import __version__
 from rpim.choices import choose
 from rpim.embed.items import Items
 from rpim.errors import InputError
@@ -22,6 +23,7 @@ from rpim.row_files import RowFiles
 if TYPE_CHECKING:
     from rpim.discovery import Discovery
     from rpim.methods.base import DiscoveryEstimator
+    from rpim.unfinished import Unfinished
 
 
 def check_problem(features: FeatureSet | Items, data: Path, n_classes: int | None = None) -> int:
@@ -63,17 +65,34 @@ def make_model(method: str, settings: str, device: str | None, given: dict[str, 
     return estimator
 
 
-def fit(model: DiscoveryEstimator, features: FeatureSet, source: Path | str, resamples: int) -> Discovery:
+def under_way(model: DiscoveryEstimator, features: FeatureSet, output: Path) -> Unfinished:
+    """Where the fit is kept until the run is written; a fit of the same rows and parameters goes on with it."""
+    from rpim.unfinished import Unfinished
+
+    parameters = {name: repr(value) for name, value in model.get_params().items() if name != "verbose"}
+    method = type(model).__name__
+    return Unfinished(output, {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()})
+
+
+def fit(
+    model: DiscoveryEstimator,
+    features: FeatureSet,
+    source: Path | str,
+    resamples: int,
+    unfinished: Unfinished | None = None,
+) -> Discovery:
     """Fit the model, and see which classes come back; what scikit-learn says of a parameter is bad input."""
     from sklearn.utils._param_validation import InvalidParameterError
 
     from rpim.discovery import Discovery
+    from rpim.unfinished import kept_in
 
     start = time.monotonic()
     try:
         views = features.further_rows(model.normalise) if model.uses_views else []
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
-        model.fit(rows, np.asarray(features.labels), views)
+        with kept_in(unfinished):
+            model.fit(rows, np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error
     where = source.resolve() if isinstance(source, Path) else source

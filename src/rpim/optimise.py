@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,9 +13,8 @@ from rpim import objective as terms
 from rpim.engine import Block, Engine
 from rpim.head import Head
 from rpim.sinkhorn import Scaling, sinkhorn
+from rpim.training_state import History, TrainingState
 from rpim.transforms import Gradients
-
-History = list[dict[str, float]]
 
 _CHECK_EVERY = 10  # steps between two looks at the classes of the rows
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Adam's usual numbers
@@ -71,6 +70,17 @@ class Adam:
         self._decay = weight_decay
         self._mean, self._square = torch.zeros_like(parameter), torch.zeros_like(parameter)
         self._steps = 0
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The running means of the gradient and of its square."""
+        return {"mean": self._mean, "square": self._square}
+
+    def go_on(self, state: dict[str, Tensor], steps: int) -> None:
+        """Take over what another had after so many steps."""
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._steps = steps
 
     def step(self, gradient: Tensor, learning_rate: float) -> None:
         """One step against the gradient."""
@@ -129,13 +139,13 @@ def gradient(
         if objective.pseudo_labels:
             in_t = (scaling.largest > objective.threshold).to(mass.dtype)  # T, among the unlabelled rows
             engine.zero_labelled(in_t)
-            n_confident = int(engine.add_up(in_t.sum()))
+            n_confident = int(engine.add_up(in_t.count_nonzero()))
 
     if unlabelled_alone:
         mass, n = mass - engine.add_up(on_labelled), n_unlabelled
     marginal = mass / n
     log_pi = terms.log_marginal(marginal, objective.class_shares)
-    value = {"M": float((marginal * log_pi).sum()), "C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
+    value = {"C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
     weight_c = objective.trade_off / n_unlabelled
     weight_r = objective.eta * objective.trade_off / max(n_confident, 1)
     for number, block, z, log_z in probabilities:
@@ -160,6 +170,8 @@ def gradient(
         probabilities.through.backward(block.x, number, log_z, by_logits)
     for total in probabilities.through.sums():
         engine.add_up(total)
+    totals = engine.add_up(torch.tensor(list(value.values()), dtype=torch.float64)).tolist()
+    value = {"M": float((marginal * log_pi).sum()), **dict(zip(value, totals, strict=True))}
     value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
     value["confident"] = n_confident / n_unlabelled
     return value, probabilities.through.gradients()
@@ -204,28 +216,75 @@ def _supervised(
         yield "L_S", terms.cross_entropy(z, log_z, mix, 1.0 / n_labelled)
 
 
+class Checkpoints(Protocol):
+    """Where a training keeps how far it is, to be gone on with after a stop."""
+
+    def last(self) -> TrainingState | None:
+        """Where to go on; None for the beginning."""
+
+    def due(self) -> bool:
+        """Whether it is time to keep it again."""
+
+    def save(self, state: TrainingState) -> None:
+        """Keep it."""
+
+
 def optimise(
     engine: Engine,
     head: Head,
     objective: Objective,
     schedule: Schedule,
     on_step: Callable[[int, dict[str, float]], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Train ``head`` in place; returns the terms of the objective at every step."""
+    """Train ``head`` in place; returns the terms of the objective at every step.
+
+    With ``checkpoints`` it goes on where it was stopped, and ends with the same bits as without the stop.
+    """
     adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
     history: History = []
+    if checkpoints is not None and (state := checkpoints.last()) is not None:
+        _go_on(head, adam, state)
+        history = list(state.history)
+        for step, value in enumerate(history):
+            if on_step is not None:
+                on_step(step, value)
+    first = len(history)
     labels, before = engine.new_labels(), engine.new_labels()
-    for step in range(schedule.max_iter):
-        check = schedule.tol > 0.0 and step % _CHECK_EVERY == 0
+    for step in range(first, schedule.max_iter):
+        look = step % _CHECK_EVERY == 0
+        check = look and schedule.tol > 0.0
         value, gradients = gradient(engine, head, objective, labels if check else None)
         history.append(value)
         if on_step is not None:
             on_step(step, value)
         if check:
             changed = float(engine.add_up((labels != before).sum())) / engine.n_rows
-            if step and changed <= schedule.tol * _CHECK_EVERY:
+            if step > first and changed <= schedule.tol * _CHECK_EVERY:
                 break
             labels, before = before, labels
+        # Kept between the look at the classes and the step: whoever goes on here looks first, and has `before` again.
+        if look and step > first and checkpoints is not None and _all_agree(engine, checkpoints.due()):
+            checkpoints.save(_state(head, adam, history[:-1]))
         for name, slope in gradients.items():
             adam[name].step(slope, schedule.learning_rate)
     return history
+
+
+def _all_agree(engine: Engine, due: bool) -> bool:
+    """Whether any place finds it due: clocks differ, and all keep the same step."""
+    return bool(engine.add_up(torch.tensor(int(due))))
+
+
+def _state(head: Head, adam: dict[str, Adam], history: History) -> TrainingState:
+    tensors = dict(head.parameters)
+    for name, each in adam.items():
+        tensors |= {f"{name}.{what}": value for what, value in each.state.items()}
+    return TrainingState({name: value.clone() for name, value in tensors.items()}, history)
+
+
+def _go_on(head: Head, adam: dict[str, Adam], state: TrainingState) -> None:
+    for name, parameter in head.parameters.items():
+        parameter.copy_(state.tensors[name])
+        moments = {what: state.tensors[f"{name}.{what}"] for what in adam[name].state}
+        adam[name].go_on(moments, len(state.history))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -86,6 +88,7 @@ class RowFiles:
                 if one != other:
                     raise InputError(f"{part.path} has {other} as {what} but {first.path} has {one}: make them alike.")
         self.dtype = first.dtype
+        self._first = 0  # of the rows of all files, the first that is one of these
         self._starts = np.cumsum([0, *(part.n_rows for part in self._parts)])
         self.shape = (int(self._starts[-1]), first.n_features)
         if self.shape[0] == 0:
@@ -97,10 +100,20 @@ class RowFiles:
     def __repr__(self) -> str:
         return f"RowFiles({self.shape[0]:,} x {self.shape[1]} {self.dtype} in {self.path})"
 
+    def span(self, start: int, stop: int) -> RowFiles:
+        """The rows from `start` to `stop`, as `RowFiles` of their own."""
+        span = copy.copy(self)
+        span._first, span.shape = self._first + start, (stop - start, self.shape[1])
+        return span
+
     @property
     def files(self) -> list[Path]:
         """The files, in order."""
         return [part.path for part in self._parts]
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Name, size and date of each file: as long as it stays the same, the rows do."""
+        return [(os.fspath(path.resolve()), (at := path.stat()).st_size, at.st_mtime_ns) for path in self.files]
 
     @property
     def fits(self) -> bool:
@@ -154,8 +167,8 @@ class RowFiles:
 
         def read() -> None:
             try:
-                for item in self._in_order(start, stop, size):
-                    if not put(item):
+                for number, block in self._in_order(start + self._first, stop + self._first, size):
+                    if not put((number - self._first, block)):
                         return
                 put(None)
             except BaseException as error:  # for whoever waits
@@ -305,6 +318,8 @@ class _ParquetPart:
         with reading(self.path), self._opened() as file:
             groups = list(range(first, last))
             for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
+                if row >= stop:
+                    break
                 matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
                 row += len(batch)
                 if len(matrix):

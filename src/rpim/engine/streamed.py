@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rpim.engine.memory import Block, Room, block_rows
+from rpim.engine.memory import AddUp, Block, Room, block_rows, only_here, over_all
 from rpim.row_files import READ_BYTES, RowFiles
 
 Prepare = Callable[[NDArray[np.floating]], Tensor]
@@ -30,20 +30,22 @@ class Streamed:
         K, and D as `prepare` gives it.
     prepare : callable
         Normalises and projects a block.
+    add_up : callable
+        Totals over the places, where these are only some of the rows.
     """
 
     keep = False
 
     def __init__(
         self, rows: RowFiles, codes: NDArray[np.int64], n_classes: int, n_features: int, prepare: Prepare,
-        device: torch.device,
+        device: torch.device, *, add_up: AddUp = only_here,
     ) -> None:  # fmt: skip
         self._rows, self._codes, self._prepare, self._device = rows, codes, prepare, device
-        self.n_rows, self.n_features, self.n_classes = len(rows), n_features, n_classes
-        self.n_rows_here = self.n_rows
-        self.n_labelled = int((codes >= 0).sum())
+        self.n_rows_here, self.n_features, self.n_classes = len(rows), n_features, n_classes
+        self.n_rows, self.n_labelled = over_all(add_up, len(rows), int((codes >= 0).sum()))
         self.n_unlabelled = self.n_rows - self.n_labelled
-        self._block = block_rows(n_classes, n_features, self.n_rows)
+        self.add_up = add_up
+        self._block = block_rows(n_classes, n_features, self.n_rows_here)
         per_read = READ_BYTES // (rows.shape[1] * rows.dtype.itemsize)
         self._at_once = max(1, per_read // self._block) * self._block  # so that a block is the same in every pass
         empty = torch.empty(self._block, n_classes, device=device)
@@ -65,14 +67,14 @@ class Streamed:
 
     def zero_labelled(self, values: Tensor) -> None:
         """Set to zero what `values`, one a row, has for labelled rows."""
-        for first in range(0, self.n_rows, self._block):
+        for first in range(0, self.n_rows_here, self._block):
             n_labelled = int((self._codes[first : first + self._block] >= 0).sum())
             values[first : first + n_labelled] = 0.0
 
     def in_given_order(self, values: Tensor) -> Tensor:
         """What belongs to each row, from the engine's order to that of the files."""
         out = torch.empty_like(values)
-        for first in range(0, self.n_rows, self._block):
+        for first in range(0, self.n_rows_here, self._block):
             order = labelled_first(self._codes[first : first + self._block])
             part = values[first : first + self._block]
             if order is None:
@@ -84,10 +86,6 @@ class Streamed:
     def new_labels(self) -> Tensor:
         """Room for the class of each row of this place. (N,)"""
         return torch.empty(self.n_rows_here, dtype=torch.long, device=self._device)
-
-    def add_up(self, total: Tensor) -> Tensor:
-        """The sum over all places where there are rows, in place."""
-        return total
 
 
 def labelled_first(codes: NDArray[np.int64]) -> NDArray[np.int64] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -26,11 +26,14 @@ from rpim.engine import Engine, InMemory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.optimise import Objective, Schedule, optimise
 from rpim.outliers import least_fitting
 from rpim.progress import Progress
 from rpim.row_files import RowFiles
 from rpim.search.class_count import ClassCount
 from rpim.search.n_classes import count_classes
+from rpim.training_state import History
+from rpim.unfinished import Unfinished
 
 FloatArray = NDArray[np.float32]
 
@@ -56,6 +59,14 @@ class Problem:
     def engine(self, *, keep: bool = True) -> Engine:
         """All rows, to train on; see `InMemory` for `keep`."""
         return InMemory(self.x, self.labels, self.n_classes, keep=keep)
+
+    def train(
+        self, head: Head, objective: Objective, schedule: Schedule, *, keep: bool, on_step: Callable[[], None],
+        unfinished: Unfinished | None = None,
+    ) -> History:  # fmt: skip
+        """Train the head on all rows, wherever they are."""
+        engine = self.engine(keep=keep)
+        return optimise(engine, head, objective, schedule, lambda *_: on_step(), unfinished)
 
 
 class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -21,8 +21,9 @@ from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, n
 from rpim.memory import Memory, remember
 from rpim.messages import some
 from rpim.methods.base import Problem
-from rpim.optimise import History, optimise
+from rpim.optimise import optimise
 from rpim.progress import Progress
+from rpim.training_state import History
 
 if TYPE_CHECKING:
     from rpim.methods.infomax import InfoMaxEstimator

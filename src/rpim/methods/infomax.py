@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal
@@ -26,6 +26,7 @@ from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
 from rpim.starts import STEPS, TRADE_OFF, ClassSizes, Start, consensus_start, single_start
 from rpim.transforms import TRANSFORMS
+from rpim.unfinished import fit_under_way
 
 AUTO: Final = "auto"
 
@@ -104,6 +105,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     low_memory: bool
     calibrate: bool
     marginal_rows: Literal["all", "unlabelled"] = "all"
+    search_: dict[str, dict[Any, float]]
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
@@ -161,28 +163,62 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
-        n_starts = self._resolved("n_starts")
-        step = _step_cost(problem.x, problem.n_classes, self.h)
-        member = _step_cost(problem.x, problem.n_classes, "none") * STEPS
-        problem.progress.stage("searching the settings")
-        setting = self._search(problem)
+        unfinished = fit_under_way()
+        begun = None if unfinished is None else unfinished.start()
+        setting, prototypes, shares = self._begin(problem) if begun is None else self._begin_again(problem, *begun)
+        if unfinished is not None and begun is None:
+            unfinished.keep_start(*self._beginning(problem, setting, prototypes, shares))
         schedule = self._schedule(setting)
-        problem.progress.expect(step * schedule.max_iter + member * n_starts)
-        problem.progress.stage("finding a start")
-        start = self._start(problem, setting.class_sizes, n_starts, lambda: problem.progress.advance(member))
+        step = _step_cost(problem.x, problem.n_classes, self.h)
         problem.progress.stage("training")
-        engine = problem.engine(keep=not self.low_memory)
-        head = self._new_head(start.prototypes)
-        objective = self._objective(setting, start.shares(setting.class_sizes))
-        self.history_ = optimise(engine, head, objective, schedule, lambda *_: problem.progress.advance(step))
+        head = self._new_head(prototypes)
+        self.history_ = problem.train(
+            head, self._objective(setting, shares), schedule, keep=not self.low_memory,
+            on_step=lambda: problem.progress.advance(step), unfinished=unfinished,
+        )  # fmt: skip
         self.n_iter_ = len(self.history_)
-        self.agreement_ = start.agreement
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         self.class_sizes_ = setting.class_sizes
-        del engine  # its matrices of rows by classes make room for those of the calibration
         self.calibration_error_: dict[str, float] = {}
         head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
         return head
+
+    def _begin(self, problem: Problem) -> tuple[Setting, Tensor, Tensor | None]:
+        """What the training is to be done with: the setting, the first prototypes (K, D), the classes' shares (K,)."""
+        problem.progress.stage("searching the settings")
+        setting = self._search(problem)
+        n_starts = self._resolved("n_starts")
+        member = _step_cost(problem.x, problem.n_classes, "none") * STEPS
+        problem.progress.expect(member * n_starts + self._training_cost(problem, setting))
+        problem.progress.stage("finding a start")
+        start = self._start(problem, setting.class_sizes, n_starts, lambda: problem.progress.advance(member))
+        self.agreement_ = start.agreement
+        return setting, start.prototypes, start.shares(setting.class_sizes)
+
+    def _training_cost(self, problem: Problem, setting: Setting) -> float:
+        return _step_cost(problem.x, problem.n_classes, self.h) * self._schedule(setting).max_iter
+
+    def _beginning(
+        self, problem: Problem, setting: Setting, prototypes: Tensor, shares: Tensor | None
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What `_begin` found, to be kept."""
+        tensors = {"prototypes": prototypes, "generator": problem.generator.get_state()}
+        if shares is not None:
+            tensors["shares"] = shares
+        search = {name: list(scores.items()) for name, scores in self.search_.items()}
+        return tensors, {"setting": asdict(setting), "search": search, "agreement": self.agreement_}
+
+    def _begin_again(
+        self, problem: Problem, tensors: dict[str, Tensor], facts: dict[str, Any]
+    ) -> tuple[Setting, Tensor, Tensor | None]:
+        """What `_begin` gave before the stop, with everything as it left it."""
+        self.search_ = {name: dict(map(tuple, scores)) for name, scores in facts["search"].items()}
+        self.agreement_ = facts["agreement"]
+        problem.generator.set_state(tensors["generator"])
+        device, shares = problem.x.device, tensors.get("shares")
+        setting = Setting(**facts["setting"])
+        problem.progress.expect(self._training_cost(problem, setting))
+        return setting, tensors["prototypes"].to(device), None if shares is None else shares.to(device)
 
     def _calibrate(self, problem: Problem, head: Head, setting: Setting) -> float:
         """The factor that makes the probabilities of rows with hidden labels come true; see calibration.py."""
@@ -294,7 +330,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             given["beta"] = 0.0
         setting = Setting(**{name: GRID[name][0] if value == AUTO else value for name, value in given.items()})
         wanted = [name for name, value in given.items() if value == AUTO]
-        self.search_: dict[str, dict[Any, float]] = {}
+        self.search_ = {}
         if not wanted:
             return setting
         if self._resolved("search") == "paper":

@@ -1,0 +1,137 @@
+"""A fit under way, on disk: what it has found until now, so that a stop loses no more than a few steps.
+
+    RUN.unfinished/
+      plan.json               of what rows and parameters the fit is: another is not gone on with
+      start.safetensors       the settings that were searched, and where the training starts
+      training.safetensors    how far the training is
+      workers/                the same, where it is spread over workers
+
+Nothing is written in the first half minute: a short fit leaves no trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rpim.files import reading, replacing, writing
+from rpim.tensor_files import pack, unpack
+from rpim.training_state import TrainingState
+
+SAVE_EVERY = 30.0
+"""Seconds."""
+PLAN_FILE = "plan.json"
+START_FILE = "start.safetensors"
+TRAINING_FILE = "training.safetensors"
+WORKERS_FOLDER = "workers"
+
+
+class Unfinished:
+    """What is known of a fit that has not ended, and a place for more.
+
+    Parameters
+    ----------
+    output : path of the run folder to be
+    plan : dict
+        JSON-able: whatever has to be the same for a fit to be gone on with. What there is of another is thrown away.
+    """
+
+    def __init__(self, output: Path, plan: dict[str, Any]) -> None:
+        self.folder = output.with_name(f"{output.name}.unfinished")
+        self._plan = json.loads(json.dumps(plan))
+        self._start: bytes | None = None
+        self._saved = time.monotonic()
+        if self.folder.exists() and not self._is_mine():
+            self.remove()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is something to go on with."""
+        return (self.folder / START_FILE).is_file()
+
+    def _is_mine(self) -> bool:
+        try:
+            plan: Any = json.loads((self.folder / PLAN_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(plan == self._plan)
+
+    def start(self) -> tuple[dict[str, Tensor], Any] | None:
+        """What `keep_start` was given, in the fit that is gone on with."""
+        return unpack(self._read(START_FILE)) if self.exists else None
+
+    def keep_start(self, tensors: dict[str, Tensor], facts: Any) -> None:
+        """Keep what the training begins with: on disk if half a minute has passed, or else with its first state."""
+        self._start = pack(tensors, facts)
+        if self.due():
+            self._write_start()
+
+    def last(self) -> TrainingState | None:
+        """How far the training had come."""
+        there = (self.folder / TRAINING_FILE).is_file()
+        return TrainingState.from_bytes(self._read(TRAINING_FILE)) if there else None
+
+    def due(self) -> bool:
+        """Whether half a minute has passed."""
+        return time.monotonic() - self._saved >= SAVE_EVERY
+
+    def save(self, state: TrainingState) -> None:
+        """Keep how far the training is; it is on disk when this returns."""
+        self._write_start()
+        self._write(TRAINING_FILE, state.to_bytes())
+        self._saved = time.monotonic()
+
+    def place_for_workers(self) -> Path:
+        """A folder for what workers keep; the start is on disk from then on."""
+        self._write_start()
+        return self.folder / WORKERS_FOLDER
+
+    def remove(self) -> None:
+        """Clear up, once the run is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _read(self, name: str) -> bytes:
+        path = self.folder / name
+        with reading(path, f"remove {self.folder}, and the fit begins again"):
+            data = path.read_bytes()
+            unpack(data)
+            return data
+
+    def _write_start(self) -> None:
+        if self._start is None:
+            return
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
+        self._write(START_FILE, self._start)
+        self._start = None
+
+    def _write(self, name: str, data: bytes) -> None:
+        with replacing(self.folder / name) as file:
+            file.write(data)
+
+
+_current: ContextVar[Unfinished | None] = ContextVar("unfinished", default=None)
+
+
+@contextlib.contextmanager
+def kept_in(unfinished: Unfinished | None) -> Iterator[None]:
+    """Within it, a fit of RIM, TIM, PIM or RPIM keeps there what it finds, and goes on with what is there."""
+    before = _current.set(unfinished)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def fit_under_way() -> Unfinished | None:
+    """Where the present fit is kept."""
+    return _current.get()
