@@ -106,7 +106,7 @@ def test_what_does_not_fit_says_so(problem, tmp_path):
     x, y, files = problem
     with pytest.raises(InputError, match="There are 479 labels but 480 rows"):
         RPIM(n_classes=12).fit(files, y[1:])
-    with pytest.raises(InputError, match="KMeans needs its rows in memory"):
+    with pytest.raises(InputError, match="KMeans needs its rows in memory and here"):
         KMeans(n_classes=12).fit(files, y)
     broken = x.copy()
     broken[77, 3] = np.nan

@@ -17,6 +17,7 @@ import typer
 from rpim._version import __version__
 from rpim.benchmark.command import benchmark
 from rpim.choices import choose
+from rpim.cluster.options import RayAddress, Workers
 from rpim.embed.command import EncoderName, TextColumn, Weights, embed
 from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
@@ -168,6 +169,8 @@ def discover(
         str | None,
         typer.Option(metavar="SIZE", help="What may be used, such as 4GB: rows that do not fit stay on disk."),
     ] = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
     no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -179,7 +182,7 @@ def discover(
     check_target(output, overwrite)
     from rpim.embed.command import embed_for_run, read_data
     from rpim.features import FeatureSet
-    from rpim.fitting import check_problem, fit, make_model, under_way
+    from rpim.fitting import check_problem, fit, make_model, spread_over, under_way
 
     rows = read_data(
         data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
@@ -192,16 +195,17 @@ def discover(
         {name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
-    embedded = None
-    if not isinstance(rows, FeatureSet):
-        embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
-        rows = FeatureSet.read(embedded)
-        check_problem(rows, data, n_classes)  # some may have been skipped
-    features = rows
-    unfinished = under_way(model, features, output)
-    with _goes_on(unfinished, quiet=quiet):
-        discovery = fit(model, features, data, resamples, unfinished)
-        discovery.save(output, overwrite=overwrite, features=embedded)
+    with spread_over(ray, workers, model) as place:
+        embedded = None
+        if not isinstance(rows, FeatureSet):
+            embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
+            rows = FeatureSet.read(embedded)
+            check_problem(rows, data, n_classes)  # some may have been skipped
+        features = rows
+        unfinished = under_way(model, features, output)
+        with _goes_on(unfinished, quiet=quiet):
+            discovery = fit(model, features, data, resamples, unfinished, place)
+            discovery.save(output, overwrite=overwrite, features=embedded)
     with _written(output):
         page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)
         if not quiet:

@@ -5,8 +5,10 @@ What is wrong with the data is said before torch is imported, which takes second
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from rpim.row_files import RowFiles
 if TYPE_CHECKING:
     from rpim.discovery import Discovery
     from rpim.methods.base import DiscoveryEstimator
+    from rpim.places import Place
     from rpim.unfinished import Unfinished
 
 
@@ -74,24 +77,45 @@ def under_way(model: DiscoveryEstimator, features: FeatureSet, output: Path) -> 
     return Unfinished(output, {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()})
 
 
+@contextlib.contextmanager
+def spread_over(address: str | None, workers: int | None, model: DiscoveryEstimator) -> Iterator[Place | None]:
+    """The workers that ``--ray`` and ``--workers`` ask for; None where they do not."""
+    if address is None:
+        if workers is not None:
+            raise InputError(f"--workers {workers} was given without --ray, which starts them: say both, or neither.")
+        yield None
+        return
+    from rpim.cluster.connection import connected
+    from rpim.cluster.training import OnRay
+    from rpim.methods.infomax import InfoMaxEstimator
+
+    if not isinstance(model, InfoMaxEstimator):
+        name = type(model).__name__.lower()
+        raise InputError(f"--method {name} cannot be spread over workers, only rpim, pim, tim and rim: drop --ray.")
+    with connected(address, workers) as n_workers:
+        yield OnRay(n_workers)
+
+
 def fit(
     model: DiscoveryEstimator,
     features: FeatureSet,
     source: Path | str,
     resamples: int,
     unfinished: Unfinished | None = None,
+    place: Place | None = None,
 ) -> Discovery:
     """Fit the model, and see which classes come back; what scikit-learn says of a parameter is bad input."""
     from sklearn.utils._param_validation import InvalidParameterError
 
     from rpim.discovery import Discovery
+    from rpim.places import fits_at
     from rpim.unfinished import kept_in
 
     start = time.monotonic()
     try:
         views = features.further_rows(model.normalise) if model.uses_views else []
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
-        with kept_in(unfinished):
+        with kept_in(unfinished), fits_at(place):
             model.fit(rows, np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error

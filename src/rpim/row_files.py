@@ -78,7 +78,8 @@ class RowFiles:
         self, path: StrPath, feature_column: str | None = None, memory: int | str | None = None
     ) -> None:
         self.path = Path(path)
-        self.memory = usual_budget() if memory is None else as_bytes(memory)
+        self.given_memory = None if memory is None else as_bytes(memory)
+        self.memory = self.given_memory or usual_budget()
         self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
         first = self._parts[0]
         for part in self._parts[1:]:

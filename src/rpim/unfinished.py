@@ -92,7 +92,7 @@ class Unfinished:
     def place_for_workers(self) -> Path:
         """A folder for what workers keep; the start is on disk from then on."""
         self._write_start()
-        return self.folder / WORKERS_FOLDER
+        return self.folder.resolve() / WORKERS_FOLDER
 
     def remove(self) -> None:
         """Clear up, once the run is written."""

@@ -28,6 +28,8 @@ from rpim.head import Head
 from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.outliers import least_fitting
+from rpim.places import present_place
+from rpim.preparation import Preparation
 from rpim.progress import Progress
 from rpim.row_files import RowFiles
 from rpim.search.class_count import ClassCount
@@ -112,8 +114,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         views : sequence of array-likes of the shape of X
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         """
-        if isinstance(X, RowFiles):
-            self._fit_files(X, y)
+        if isinstance(X, RowFiles) or present_place() is not None:
+            self._fit_where_they_are(X, y)
             return self
         with Progress(self.verbose, "preparing") as progress:
             x, labels, codes, known, order, generator = self._arranged(X, y)
@@ -130,9 +132,12 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self._remember(problem, torch.from_numpy(assigned[order]).to(problem.x.device))
         return self
 
-    def _fit_files(self, rows: RowFiles, y: ArrayLike) -> None:
-        """Fit to rows that stay on disk."""
-        raise InputError(f"{type(self).__name__} needs its rows in memory; rim, tim, pim and rpim read them from disk.")
+    def _fit_where_they_are(self, X: RowFiles | ArrayLike, y: ArrayLike) -> None:
+        """Fit to rows that stay on disk, or are spread over workers."""
+        raise InputError(
+            f"{type(self).__name__} needs its rows in memory and here; rim, tim, pim and rpim can leave them on disk "
+            "or spread them over workers."
+        )
 
     def _name_classes(self, known: NDArray[Any]) -> None:
         n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
@@ -258,9 +263,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _blocks(self, rows: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
         """The rows as the head knows them, a block at a time."""
-        device = self.head_.prototypes.device
+        prepare = self._preparation(self.head_.prototypes.device)
         for block in row_blocks(*rows.shape):
-            yield block, self._project(self._unit(rows[block], device))
+            yield block, prepare(rows[block])
 
     def _validate(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], IntArray, NDArray[Any]]:
         if y is None:
@@ -305,9 +310,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         kept = self._n_components()
         self.components_: Tensor | None = None
         if kept is not None and kept < n_features:
-            gram = SumOfSquares(n_features, device)
+            gram, scaled = SumOfSquares(n_features, device), self._preparation(device).scaled
             for block in row_blocks(n_rows, n_features):
-                gram.add(self._unit(rows[block], device))
+                gram.add(scaled(rows[block]))
             self.components_ = leading_directions(gram.total, kept)
         return self._ordered(rows, order, device)
 
@@ -315,8 +320,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
         n_rows, n_features = rows.shape
         x = torch.empty(n_rows, n_features if self.components_ is None else self.components_.shape[1], device=device)
+        prepare = self._preparation(device)
         for block in row_blocks(n_rows, n_features):
-            x[block] = self._project(self._unit(rows[order[block]], device))
+            x[block] = prepare(rows[order[block]])
         return x
 
     def _view(self, view: ArrayLike, number: int, order: IntArray, device: torch.device) -> Tensor:
@@ -328,15 +334,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         return self._ordered(rows, order, device)
 
-    def _unit(self, rows: NDArray[Any], device: torch.device) -> Tensor:
-        rows = np.array(rows, dtype=np.float32)  # a block of its own: the user's may be read-only
-        return torch.from_numpy(_unit_rows(rows) if self.normalise else rows).to(device)
-
-    def _project(self, x: Tensor) -> Tensor:
-        if self.components_ is None:
-            return x
-        x = x @ self.components_
-        return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalise else x
+    def _preparation(self, device: torch.device) -> Preparation:
+        """What is done to each row; the directions are those of the fit, if it has found them."""
+        return Preparation(self.normalise, self.components_, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -347,9 +347,3 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
 def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:
     return (tensor.cpu().numpy() for tensor in tensors)
-
-
-def _unit_rows(rows: FloatArray) -> FloatArray:
-    """Rows of length one; a row of zeros stays as it is."""
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.where(norms > 0, norms, 1.0), dtype=np.float32)

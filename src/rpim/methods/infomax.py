@@ -21,6 +21,7 @@ from rpim.memory import remember
 from rpim.methods.base import DiscoveryEstimator, Problem
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
+from rpim.places import present_place
 from rpim.row_files import RowFiles
 from rpim.search.held_out import Division, best_setting, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
@@ -292,10 +293,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
         extend(self, X, y)
         return self
 
-    def _fit_files(self, rows: RowFiles, y: ArrayLike) -> None:
-        from rpim.methods.streaming import fit_files
+    def _fit_where_they_are(self, X: RowFiles | ArrayLike, y: ArrayLike) -> None:
+        from rpim.methods.streaming import Here, fit_where_they_are
 
-        fit_files(self, rows, y)
+        rows = X if isinstance(X, RowFiles) else self._validate(X, y)[0]
+        fit_where_they_are(self, rows, y, present_place() or Here())
 
     def _setting(self) -> Setting:
         """What the fit has used."""

@@ -1,0 +1,306 @@
+"""A fit spread over Ray's workers: each has a shard of the rows, and every sum over rows is an all-reduce.
+
+Ray Train starts the workers, brings them together by torch.distributed, and starts them again where one dies; they
+then go on from the last checkpoint. The numbers are those of one process, to rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rpim import unfinished as unfinished_fits
+from rpim.cluster.connection import LOCAL, connected, imported_ray
+from rpim.cluster.failures import in_a_sentence
+from rpim.cluster.shards import Shard, cut
+from rpim.head import Head
+from rpim.labels import IntArray
+from rpim.memory_budget import usual_budget
+from rpim.methods.streaming import SpreadProblem, assigned, look_through
+from rpim.optimise import Objective, Schedule, optimise
+from rpim.places import Rows, fits_at
+from rpim.preparation import Preparation
+from rpim.row_files import RowFiles
+from rpim.training_state import History, TrainingState
+from rpim.unfinished import Unfinished
+
+_STATE_FILE, _END_FILE = "training.safetensors", "trained.safetensors"
+_MOST_FAILURES = 5
+_SECONDS_BETWEEN_LOOKS = 0.5
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every worker is told."""
+
+    shards: list[Shard]
+    codes: list[Any]  # references to the class of each row of a shard
+    head: Head
+    objective: Objective
+    schedule: Schedule
+    prepare: Preparation
+    keep: bool
+    memory: int | None
+    save_every: float
+    ticker: Any
+
+
+class OnRay:
+    """The rows spread over so many workers; see `rpim.places.Place`."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._shards: tuple[Rows, list[Shard]] | None = None
+
+    def _cut(self, rows: Rows) -> list[Shard]:
+        """The shards of these rows: an array is handed over once."""
+        if self._shards is None or self._shards[0] is not rows:
+            self._shards = rows, cut(rows, self.workers)
+        return self._shards[1]
+
+    def look(
+        self, rows: Rows, sample: IntArray, prepare: Preparation, *, directions: bool
+    ) -> tuple[NDArray[np.float32], Tensor | None]:
+        shards = self._cut(rows)
+        inside = [sample[(sample >= shard.start) & (sample < shard.stop)] - shard.start for shard in shards]
+        found = _on_each(_look, shards, inside, replace(prepare, device=CPU), directions)
+        grams = [gram for _, gram in found if gram is not None]
+        total = torch.stack(grams).sum(dim=0).to(prepare.device) if grams else None
+        return np.concatenate([values for values, _ in found]), total
+
+    def train(
+        self, problem: SpreadProblem, head: Head, objective: Objective, schedule: Schedule, *, keep: bool,
+        on_step: Callable[[], None], unfinished: Unfinished | None,
+    ) -> History:  # fmt: skip
+        with contextlib.ExitStack() as stack:
+            if unfinished is None:
+                storage = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-")))
+            else:
+                storage = unfinished.place_for_workers()
+            ray, shards = imported_ray(), self._cut(problem.rows)
+            ticker = ray.remote(num_cpus=0)(_Ticker).remote()
+            given = problem.rows.given_memory if isinstance(problem.rows, RowFiles) else None
+            work = Work(
+                shards, [ray.put(problem.codes[shard.start : shard.stop]) for shard in shards], head, objective,
+                schedule, problem.prepare, keep, given, unfinished_fits.SAVE_EVERY, ticker,
+            )  # fmt: skip
+            stack.enter_context(_watching(ticker, on_step))
+            end = self._fit(work, storage)
+        for name, parameter in head.parameters.items():
+            parameter.copy_(end.tensors[name])
+        return end.history
+
+    def _fit(self, work: Work, storage: Path) -> TrainingState:
+        ray = imported_ray()
+        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        resources = ray.cluster_resources()
+        trainer = TorchTrainer(
+            _train,
+            train_loop_config={"work": ray.put(work)},
+            scaling_config=ScalingConfig(
+                num_workers=self.workers,
+                use_gpu=resources.get("GPU", 0) >= self.workers,
+                resources_per_worker={"CPU": max(1, int(resources.get("CPU", 1)) // self.workers)},
+            ),
+            run_config=RunConfig(
+                name="training",  # of the same name and place, Ray Train goes on by itself
+                storage_path=str(storage),
+                failure_config=FailureConfig(max_failures=_MOST_FAILURES),
+                checkpoint_config=CheckpointConfig(num_to_keep=2),
+            ),
+        )
+        with in_a_sentence():
+            result = trainer.fit()
+        assert result.checkpoint is not None
+        with result.checkpoint.as_directory() as folder:
+            return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes())
+
+    def assign(
+        self, rows: Rows, head: Head, prepare: Preparation, *, scores: bool
+    ) -> tuple[IntArray, NDArray[np.float32]]:
+        shards = self._cut(rows)
+        found = _on_each(_assign, shards, [head] * len(shards), replace(prepare, device=CPU), scores)
+        return np.concatenate([classes for classes, _ in found]), np.concatenate([little for _, little in found])
+
+
+def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *others: Any) -> list[Any]:
+    """A task for each shard; Ray does one again where its worker dies."""
+    ray = imported_ray()
+    task = ray.remote(work)
+    with in_a_sentence():
+        return list(ray.get([task.remote(shard, one, *others) for shard, one in zip(shards, each, strict=True)]))
+
+
+def _look(
+    shard: Shard, sample: IntArray, prepare: Preparation, directions: bool
+) -> tuple[NDArray[np.float32], Tensor | None]:
+    return look_through(shard.rows(), sample, prepare, directions=directions, first_row=shard.start)
+
+
+def _assign(shard: Shard, head: Head, prepare: Preparation, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+    return assigned(shard.rows(), head, prepare, scores=scores)
+
+
+def _train(config: dict[str, Any]) -> None:
+    """What runs on every worker."""
+    import ray.train
+
+    context = ray.train.get_context()
+    rank = context.get_world_rank()
+    work: Work = ray.get(config["work"])
+    checkpoints = _RayCheckpoints(rank, work.save_every)
+    if checkpoints.has_ended():
+        return
+    device = ray.train.torch.get_device()
+    head = _on(device, work.head)
+    codes = np.array(ray.get(work.codes[rank]))
+    memory = work.memory or usual_budget() // context.get_local_world_size()
+    prepare = replace(work.prepare, device=device, components=_moved(work.prepare.components, device))
+    engine = work.shards[rank].engine(
+        codes, len(head.prototypes), prepare, _all_reduce(device), memory=memory, keep=work.keep
+    )
+    objective = replace(work.objective, class_shares=_moved(work.objective.class_shares, device))
+
+    def on_step(step: int, value: dict[str, float]) -> None:
+        if rank == 0:
+            work.ticker.tick.remote(step + 1)
+
+    history = optimise(engine, head, objective, work.schedule, on_step, checkpoints)
+    checkpoints.end(TrainingState(head.parameters, history))
+
+
+def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if tensor is None else tensor.to(device)
+
+
+def _on(device: torch.device, head: Head) -> Head:
+    """A head of this worker's own: what comes out of the object store cannot be written to."""
+    head = replace(head, prototypes=head.prototypes.to(device, copy=True))
+    for name, value in head.transform.parameters.items():
+        head.transform.parameters[name] = value.to(device, copy=True)
+    return head
+
+
+def _all_reduce(device: torch.device) -> Callable[[Tensor], Tensor]:
+    from torch import distributed
+
+    def add_up(total: Tensor) -> Tensor:
+        if total.device == device:
+            distributed.all_reduce(total)
+            return total
+        there = total.to(device)  # a GPU's all-reduce knows nothing of the CPU
+        distributed.all_reduce(there)
+        return total.copy_(there)
+
+    return add_up
+
+
+class _RayCheckpoints:
+    """How far the training is, kept by Ray Train; the first worker writes, and all have to take part."""
+
+    def __init__(self, rank: int, save_every: float) -> None:
+        self._rank, self._save_every, self._saved = rank, save_every, time.monotonic()
+
+    def _read(self, name: str) -> bytes | None:
+        import ray.train
+
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            return None
+        with checkpoint.as_directory() as folder:
+            path = Path(folder, name)
+            return path.read_bytes() if path.is_file() else None
+
+    def has_ended(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self._read(_END_FILE) is not None
+
+    def last(self) -> TrainingState | None:
+        data = self._read(_STATE_FILE)
+        return None if data is None else TrainingState.from_bytes(data)
+
+    def due(self) -> bool:
+        return time.monotonic() - self._saved >= self._save_every
+
+    def save(self, state: TrainingState) -> None:
+        self._report(_STATE_FILE, state)
+        self._saved = time.monotonic()
+
+    def end(self, state: TrainingState) -> None:
+        """Keep what was trained."""
+        self._report(_END_FILE, state)
+
+    def _report(self, name: str, state: TrainingState) -> None:
+        import ray.train
+
+        if self._rank:
+            ray.train.report({})
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, name).write_bytes(state.to_bytes())
+            ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+class _Ticker:
+    """An actor that knows how many steps have been taken."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def tick(self, steps: int) -> None:
+        self._steps = max(self._steps, steps)
+
+    def steps(self) -> int:
+        return self._steps
+
+
+@contextlib.contextmanager
+def _watching(ticker: Any, on_step: Callable[[], None]) -> Iterator[None]:
+    """Within it, steps that workers take are told here."""
+    ray, over = imported_ray(), threading.Event()
+
+    def watch() -> None:
+        told = 0
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            steps = ray.get(ticker.steps.remote())
+            for _ in range(told, steps):
+                on_step()
+            told = max(told, steps)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[None]:
+    """Within it, fits of RIM, TIM, PIM and RPIM are spread over Ray's workers; needs ``rpim[ray]``.
+
+    Parameters
+    ----------
+    address : str
+        "local" for this machine's cores; "auto", HOST:PORT or ray://HOST:PORT for a cluster.
+    workers : int, optional
+        One a core, if left out. Each has a shard of the rows: those of `RowFiles` are read by the workers themselves,
+        so that all must see the files; an array is handed to them.
+    """
+    with connected(address, workers) as n_workers, fits_at(OnRay(n_workers)):
+        yield
