@@ -53,6 +53,7 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
         raise InputError(f"{workers} workers were asked for: give at least one.")
     ray = imported_ray()
     if ray.is_initialized():
+        _must_be_the_same(ray, address)
         yield _enough_cores(ray, workers, "The Ray of this process")
         return
     _join(ray, address, workers)
@@ -88,6 +89,12 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
         ray.init(address=address, **quiet)
     except Exception as error:  # of many kinds: no such cluster, another version of Ray or Python, a timeout
         raise InputError(f"The Ray cluster at {address} cannot be joined ({first_line(error)}).") from error
+
+
+def _must_be_the_same(ray: Any, address: str) -> None:
+    joined = ray.get_runtime_context().gcs_address
+    if address not in (LOCAL, AUTO, joined):
+        raise InputError(f"{address} was asked for, but this process is part of the Ray at {joined}: leave that first.")
 
 
 def _must_answer(address: str, host: str, port: int) -> None:

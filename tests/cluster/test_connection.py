@@ -1,0 +1,46 @@
+"""What is said where no cluster can be had."""
+
+import sys
+
+import pytest
+
+from rpim.cluster.connection import connected, is_address
+from rpim.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("address", "workers", "message"),
+    [
+        ("127.0.0.1:1", None, "No Ray cluster answers at 127.0.0.1:1 .*: start one with ray start --head there"),
+        ("ray://127.0.0.1:1", 2, "No Ray cluster answers at ray://127.0.0.1:1"),
+        ("rows.npy", None, "'rows.npy' is no address of a Ray cluster: give HOST:PORT"),
+        ("local", 0, "0 workers were asked for"),
+    ],
+)
+def test_no_cluster(address, workers, message, monkeypatch):
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test may have started one
+    with pytest.raises(InputError, match=message), connected(address, workers):
+        pytest.fail("there is none")
+
+
+def test_the_ray_of_this_process(ray_here):
+    with connected(workers=2) as workers:
+        assert workers == 2
+    with connected() as workers:
+        assert workers == ray_here
+    with pytest.raises(InputError, match="has 3 cores and 400 workers were asked for"), connected(workers=400):
+        pytest.fail("there are not so many")
+    with pytest.raises(InputError, match="was asked for, but this process is part of"), connected("127.0.0.1:1"):
+        pytest.fail("it is another")
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match="--ray needs ray, which is not installed: pip install"), connected():
+        pytest.fail("it is not there")
+
+
+def test_addresses():
+    assert all(map(is_address, ["local", "auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"]))
+    assert not any(map(is_address, ["", "rows.npy", "C:/rows", "a/b:1", "host:", "-o"]))

@@ -1,0 +1,187 @@
+"""A fit on Ray's workers gives what the same fit in memory gives, and a killed one goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rpim import RPIM, Discovery
+from rpim import unfinished as unfinished_fits
+from rpim.cluster import shards
+from rpim.cluster.training import OnRay
+from rpim.engine import InMemory, Streamed
+from rpim.errors import InputError
+from rpim.methods import KMeans
+from rpim.places import fits_at
+from rpim.preparation import Preparation
+from rpim.row_files import RowFiles
+from rpim.unfinished import Unfinished, kept_in
+
+QUICK = {"trade_off": 0.1, "beta": 0.2, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "calibrate": False}
+
+
+@pytest.fixture
+def problem(blobs, tmp_path):
+    """Twelve blobs, two thirds of them known by half of their rows, in memory and in a folder of uneven files."""
+    x, truth = blobs([40] * 12, 24, spread=0.25)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    x, truth = x[order].numpy(), truth[order].numpy()
+    y = np.where((truth < 8) & (np.arange(len(x)) % 2 == 0), truth, -1)
+    (tmp_path / "rows").mkdir()
+    for number, part in enumerate(np.split(x, [7, 200, 201, 430])):
+        np.save(tmp_path / "rows" / f"{number}.npy", part)
+    np.save(tmp_path / "y.npy", y)
+    return x, y, tmp_path / "rows"
+
+
+@pytest.mark.parametrize(
+    ("n_workers", "cuts"), [(1, [0, 480]), (2, [0, 33, 480]), (3, [0, 1, 350, 480])], ids=["one", "two", "three"]
+)
+def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, cuts):
+    """With searches, start and calibration; of three workers one has a single row. Two of them are handed an array."""
+    x, y, folder = problem
+    monkeypatch.setattr(shards, "bounds", lambda *_: cuts)
+    parameters = {"n_classes": 12, "random_state": 0, "n_components": 16, "abstain": 0.1}
+    one = RPIM(**parameters).fit(x, y)
+    with fits_at(OnRay(n_workers)):
+        other = RPIM(**parameters).fit(x.astype(np.float64) if n_workers == 2 else RowFiles(folder), y)
+    assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
+    difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert (one.labels_ == other.labels_).mean() >= 0.995  # which of two rows is left out may change by rounding
+    assert (one.predict(x) == other.predict(x)).mean() >= 0.995
+    assert [step["objective"] for step in one.history_] == pytest.approx(
+        [step["objective"] for step in other.history_], rel=1e-4
+    )
+    assert other.outlier_threshold_ == pytest.approx(one.outlier_threshold_, rel=1e-4)
+
+
+def test_a_shard_is_in_memory_or_read_again_as_it_fits(ray_here, problem):
+    """In the order of the files but for the labelled rows, which come first."""
+    x, y, folder = problem
+    shard = shards.cut(RowFiles(folder), 2)[1]
+    codes = y[shard.start : shard.stop]
+    prepare = Preparation(normalise=False, components=None, device=torch.device("cpu"))
+
+    def engine(memory, keep=True):
+        return shard.engine(codes, 12, prepare, lambda total: total, memory=memory, keep=keep)
+
+    ample, tight, tiny = engine(10**9), engine(40_000), engine(10_000)
+    assert isinstance(ample, InMemory)
+    assert (ample.keep, tight.keep, engine(10**9, keep=False).keep) == (True, False, False)
+    assert isinstance(tiny, Streamed)
+    rows, labelled = x[shard.start : shard.stop], codes >= 0
+    np.testing.assert_array_equal(ample.x.numpy(), np.concatenate([rows[labelled], rows[~labelled]]))
+    assert ample.labels.tolist() == codes[labelled].tolist()
+    assert tiny.n_rows_here == len(rows)
+    assert tiny.n_labelled == labelled.sum()
+
+
+def test_a_worker_that_is_killed(ray_here, problem, tmp_path, monkeypatch):
+    """In the middle of the training: the others start anew with it from the last checkpoint."""
+    x, y, folder = problem
+    monkeypatch.setattr(unfinished_fits, "SAVE_EVERY", 0.0)
+    long = {**QUICK, "schedule": "paper", "max_iter": 150}
+    whole = RPIM(12, random_state=0, **long).fit(x, y)
+    unfinished = Unfinished(tmp_path / "run", {})
+    killed = []
+
+    def kill():
+        while not list((unfinished.folder / "workers" / "training").glob("checkpoint_*")):
+            time.sleep(0.02)
+        killed.append(_train_workers()[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    with fits_at(OnRay(2)), kept_in(unfinished):
+        other = RPIM(12, random_state=0, **long).fit(RowFiles(folder), y)
+    killer.join(timeout=5)
+    assert killed
+    assert len(other.history_) == 150
+    difference = (whole.head_.prototypes - other.head_.prototypes).norm() / whole.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert (other.labels_ == whole.labels_).mean() >= 0.999
+
+
+def _train_workers():
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"RayTrainWorker" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+COMMAND = """
+from rpim import unfinished
+unfinished.SAVE_EVERY = 0.0
+from rpim.cli import main
+main()
+"""
+
+
+def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
+    """The same command goes on from the workers' last checkpoint, and nothing of the first Ray is left running."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.chdir(tmp_path)
+    arguments = [
+        "discover", "rows", "--labels", "y.npy", "--n-classes", "12", "--ray", "--workers", "2", "--settings", "paper",
+        "--trade-off", "0.1", "--weight-decay", "0.01", "--no-report", "--resamples", "0", "-o", "run",
+    ]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], start_new_session=True)
+    place = tmp_path / "run.unfinished" / "workers" / "training"
+    while not list(place.glob("checkpoint_*")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not Path("run").exists()
+    code, _, err = command(*arguments)
+    assert (code, err.splitlines()[0]) == (0, "Going on with the fit in run.unfinished, which was stopped.")
+    assert not list(tmp_path.glob("*.unfinished"))
+    found = Discovery.load("run")
+    assert found.model.n_iter_ == 1000
+    x, y = np.concatenate([np.load(path) for path in sorted(Path("rows").iterdir())]), np.load("y.npy")
+    whole = RPIM(12, settings="paper", trade_off=0.1, weight_decay=0.01, random_state=0).fit(x, y)
+    assert (found.labels == whole.labels_).mean() >= 0.999
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "2"], "--workers 2 was given without --ray"),
+        (["--ray", "--n-classes", "2"], "--n-classes 2 is smaller"),
+        (["--ray", "--method", "gcd"], "--method gcd cannot be spread over workers"),
+    ],
+)
+def test_what_cannot_be_says_so(command, problem, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command("discover", "rows", "--labels", "y.npy", "--n-classes", "12", "-o", "run", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows", "y.npy"]
+
+
+def test_bad_rows_are_named_by_whoever_finds_them(ray_here, problem, tmp_path):
+    x, y, _ = problem
+    x = x.copy()
+    x[444, 3] = np.nan
+    np.save(tmp_path / "broken.npy", x)
+    with fits_at(OnRay(2)):
+        with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(444\)"):
+            RPIM(12, **QUICK).fit(RowFiles(tmp_path / "broken.npy"), y)
+        with pytest.raises(InputError, match="480 rows for 500 workers"), fits_at(OnRay(500)):
+            RPIM(12, **QUICK).fit(RowFiles(tmp_path / "broken.npy"), y)
+        with pytest.raises(InputError, match="KMeans needs its rows in memory and here"):
+            KMeans(12).fit(x, y)
