@@ -1,0 +1,206 @@
+"""Rows that do not fit: time per step, memory, growth with the rows, workers against one process, exactness.
+
+    python benchmarks/scale.py --folder SCRATCH                     10 million rows, and three smaller sizes
+    python benchmarks/scale.py --folder SCRATCH --workers           two Ray workers against one process
+    python benchmarks/scale.py --data FOLDER --exact                the same numbers in memory, streamed and on workers
+
+SCRATCH gets float16 rows around 200 centres (2.6 GB for 10 million of 128 features) and keeps them for the next time.
+Every fit runs in a process of its own, so that its largest memory is its own; settings are given, not searched, but
+for the one that says "whole". FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
+LABELLED = 0.5  # of the rows of known classes
+FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "calibrate": False}
+
+
+def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:
+    """A file of rows and one of their labels, -1 where there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, labels = folder / f"rows-{n_rows}.npy", folder / f"labels-{n_rows}.npy"
+    if labels.exists():
+        return rows, labels
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((N_CLASSES, N_FEATURES), dtype=np.float32)
+    truth = random.integers(0, N_CLASSES, n_rows)
+    out = np.lib.format.open_memmap(rows, "w+", np.float16, (n_rows, N_FEATURES))
+    for start in range(0, n_rows, 100_000):
+        part = truth[start : start + 100_000]
+        noise = random.standard_normal((len(part), N_FEATURES), dtype=np.float32)
+        out[start : start + 100_000] = centres[part] + 1.5 * noise
+    out.flush()
+    labelled = (truth < N_KNOWN) & (random.random(n_rows) < LABELLED)
+    np.save(labels, np.where(labelled, truth, -1))
+    return rows, labels
+
+
+def read_seconds(path: Path, *, cold: bool) -> float:
+    """One pass over the file in the blocks that a step reads, from the disk or from the system's cache."""
+    from rpim.row_files import RowFiles
+
+    if cold:
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    start = time.perf_counter()
+    for _ in RowFiles(path).blocks():
+        pass
+    return time.perf_counter() - start
+
+
+def fit_once(task: dict[str, object]) -> dict[str, object]:
+    """A fit, in this process: seconds of each stage, of a step (the median), and the largest memory."""
+    import torch
+
+    from rpim import PIM, RPIM
+    from rpim.progress import told_to
+    from rpim.row_files import RowFiles
+
+    torch.set_num_threads(int(task["threads"]))
+    stages: list[tuple[str, list[float]]] = []
+
+    def listen(description: str, share: float) -> None:
+        if not stages or stages[-1][0] != description:
+            stages.append((description, []))
+        stages[-1][1].append(time.perf_counter())
+
+    method = {"PIM": PIM, "RPIM": RPIM}[str(task["method"])]
+    parameters = {} if task.get("whole") else dict(FIXED)
+    if task["method"] == "RPIM" and not task.get("whole"):
+        parameters["beta"] = 0.2
+    model = method(N_CLASSES, random_state=0, max_iter=task["steps"], **parameters)
+    place = contextlib.nullcontext()
+    if task.get("workers"):
+        from rpim.cluster.training import on_ray
+
+        place = on_ray(workers=int(task["workers"]))
+    with place:
+        start = time.perf_counter()
+        with told_to(listen):
+            model.fit(RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"])))
+        total = time.perf_counter() - start
+    ticks = dict(stages)["training"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        **task, "total": total, "steps": model.n_iter_, "peak": peak,
+        "step": (ticks[-1] - ticks[1]) / max(len(ticks) - 2, 1),  # without the first, which has to warm up
+        "stages": {name: times[-1] - times[0] for name, times in stages},
+    }  # fmt: skip
+
+
+def in_a_process(**task: object) -> dict[str, object]:
+    """What `fit_once` says, from a process of its own."""
+    command = [sys.executable, __file__, "--task", json.dumps(task, default=str)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def sizes(folder: Path, largest: int, memory: str, steps: int) -> None:
+    """Four sizes, each twice the one before; then a fit with everything at the largest."""
+    print(f"{N_FEATURES} features, float16, {N_CLASSES} classes, --memory {memory}; seconds; memory in GB")
+    print("method      rows  read cold  warm    step  step/warm read  growth   peak")
+    for method in ("PIM", "RPIM"):
+        before = None
+        for n_rows in (largest // 8, largest // 4, largest // 2, largest):
+            rows, labels = make_rows(folder, n_rows)
+            cold, warm = read_seconds(rows, cold=True), read_seconds(rows, cold=False)
+            found = in_a_process(
+                method=method, rows=rows, labels=labels, memory=memory, steps=steps, threads=os.cpu_count()
+            )
+            step, peak = found["step"], found["peak"] / 1e9
+            growth = "" if before is None else f"{step / before:.2f}"
+            before = step
+            print(
+                f"{method:6} {n_rows:>10,}  {cold:9.2f} {warm:5.2f} {step:7.2f}  {step / warm:14.1f}  {growth:>6}  "
+                f"{peak:5.2f}", flush=True,
+            )  # fmt: skip
+    rows, labels = make_rows(folder, largest)
+    found = in_a_process(
+        method="RPIM", rows=rows, labels=labels, memory=memory, steps=steps, threads=os.cpu_count(), whole=True
+    )
+    print(f"whole RPIM, {steps} steps: {found['total']:.0f} s, peak {found['peak'] / 1e9:.2f} GB; stages", end=" ")
+    print(", ".join(f"{name} {seconds:.0f}" for name, seconds in found["stages"].items()))
+
+
+def against_workers(folder: Path, n_rows: int, steps: int, memory: str) -> None:
+    """One process with one thread and with two, and two workers with one each, all reading from the file."""
+    rows, labels = make_rows(folder, n_rows)
+    print(f"{n_rows:,} rows, {steps} steps, --memory {memory}; seconds")
+    print("method  where                   step   whole fit")
+    for method in ("PIM", "RPIM"):
+        task = {"method": method, "rows": rows, "labels": labels, "memory": memory, "steps": steps}
+        for name, threads, workers in (("one thread", 1, None), ("two threads", 2, None), ("two workers", 1, 2)):
+            found = in_a_process(**task, threads=threads, workers=workers)
+            print(f"{method:6}  {name:18}  {found['step']:7.3f}  {found['total']:9.1f}", flush=True)
+
+
+def exact(folder: Path, data_sets: list[str]) -> None:
+    """A whole fit, with searches and start: how far prototypes and labels are from those of the fit in memory."""
+    import torch
+
+    from protocol import load
+    from rpim import PIM, RPIM
+    from rpim.cluster.connection import connected
+    from rpim.cluster.training import OnRay
+    from rpim.places import fits_at
+    from rpim.row_files import RowFiles
+
+    print("data set   method  where         prototypes  equal labels  steps")
+    with tempfile.TemporaryDirectory() as scratch, connected(workers=3):
+        for data_set in data_sets:
+            case = load(folder, data_set, 0)
+            for number, part in enumerate(np.split(case.X, [len(case.X) // 7, len(case.X) // 2])):
+                np.save(Path(scratch, f"{number}.npy"), part.astype(np.float32))
+            for method in (PIM, RPIM):
+                whole = method(case.n_classes, random_state=0).fit(case.X, case.y)
+                for name, place in (("streamed", None), *((f"{n} workers", OnRay(n)) for n in (1, 2, 3))):
+                    with fits_at(place):
+                        other = method(case.n_classes, random_state=0).fit(RowFiles(scratch), case.y)
+                    norm = torch.linalg.norm
+                    distance = norm(whole.head_.prototypes - other.head_.prototypes) / norm(whole.head_.prototypes)
+                    equal = (whole.labels_ == other.labels_).mean()
+                    print(
+                        f"{data_set:9}  {method.__name__:6}  {name:12}  {float(distance):10.1e}  {equal:12.4%}  "
+                        f"{whole.n_iter_}/{other.n_iter_}", flush=True,
+                    )  # fmt: skip
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where rows are written")
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--workers", action="store_true", help="two workers against one process, on --rows / 10")
+    parser.add_argument("--data", type=Path, help="a folder of real embeddings")
+    parser.add_argument("--exact", action="store_true")
+    parser.add_argument("--data-sets", nargs="+", default=["banking77", "cub200"])
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.task:
+        print(json.dumps(fit_once(json.loads(given.task))))
+    elif given.exact:
+        exact(given.data, given.data_sets)
+    elif given.workers:
+        against_workers(given.folder, given.rows // 10, given.steps, given.memory)
+    else:
+        sizes(given.folder, given.rows, given.memory, given.steps)
+
+
+if __name__ == "__main__":
+    main()
