@@ -108,5 +108,5 @@ def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: Featu
     kept = np.isin(before.ids, after.ids[: -len(new)])
     return dataclasses.replace(
         old, X=np.concatenate([old.X[kept], new.X]), ids=after.ids, labels=None, truth=None, views=(), split=None,
-        texts=after.assignments.texts, paths=after.assignments.paths,
+        texts=after.assignments.texts, paths=after.assignments.paths, columns={},
     )  # fmt: skip
