@@ -203,13 +203,31 @@ def test_search_wants_all_words_in_text_or_id(client):
     assert found("  ") == []
 
 
-def test_columns_are_numbers_or_categories(client):
+def test_columns_are_amounts_or_kinds(client, bench):
     columns = client.get("/api/run").json()["columns"]
-    assert columns["sureness"] is None
-    assert columns["split"] == ["x", "y"]
-    split = np.frombuffer(client.get("/api/columns/split").content, "<f4")
-    assert set(split.tolist()) == {0, 1}
-    assert client.get("/api/columns/nothing").status_code == 409
+    assert columns == {
+        "sureness": "sureness", "outlier": "how little it fits", "given": "given label", "split": "split",
+        "own-0": "city <i>", "own-1": "price",
+    }  # fmt: skip
+    legend = {key: client.get(f"/api/columns/{key}/legend").json() for key in columns}
+    values = {key: np.frombuffer(client.get(f"/api/columns/{key}").content, "<f4") for key in columns}
+    assert legend["sureness"] == {"ends": ["0%", "100%"], "kinds": [], "others": 0}
+    np.testing.assert_array_equal(values["sureness"], bench.versions[0].sureness)
+    assert legend["outlier"]["ends"] == ["fits", "fits least"]
+    assert sorted(legend["given"]["kinds"]) == ["ant", "bee", "cat"]
+    np.testing.assert_array_equal(np.isnan(values["given"]), ~bench.labelled)
+    assert legend["own-0"] == {"ends": None, "kinds": ["Ulm", "<b>Bern</b>"], "others": 0}
+    assert values["own-0"][:4].tolist() == [1, 0, 0, 1]  # every third row is of Bern
+    assert legend["own-1"]["ends"] == ["0", "118"]
+    assert values["own-1"][[0, 59, 118]].tolist() == [0, 0.5, 1]
+    assert np.flatnonzero(np.isnan(values["own-1"])).tolist() == [119]  # infinite
+    for path in ("/api/columns/nothing", "/api/columns/own-7", "/api/columns/own-x/legend"):
+        assert client.get(path).status_code == 409
+
+
+def test_a_row_says_what_it_has_in_the_columns(client):
+    assert client.get("/api/rows/3").json()["columns"] == {"own-0": "<b>Bern</b>", "own-1": "3"}
+    assert client.get("/api/rows/119").json()["columns"] == {"own-0": "Ulm", "own-1": "inf"}
 
 
 # Decisions

@@ -136,7 +136,7 @@ def test_a_csv_file_gives_its_columns_of_words(tmp_path, text, columns, n_featur
     [
         ("a,b\n1,?\n3,NA\n", "f.csv"),  # marks of missing numbers make no column of words
         ("a,b\n1,x\n3,4\n", "invalid value 'x'"),
-        ("text,label,price,city\nHi,a,3,Bern\n", r"few columns of numbers \(price\).*say --text-column text, or leave"),
+        ("text,label,price,city\nHi,a,3,Bern\n", r"few numbers a row \(price\).*say --text-column text, or leave"),
     ],
 )
 def test_what_may_be_meant_otherwise_is_no_column(tmp_path, text, message):

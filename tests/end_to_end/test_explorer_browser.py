@@ -227,6 +227,27 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     assert problems == []
 
 
+def test_the_map_is_coloured_by_a_column_of_the_data(server, browser):
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = open_page(context, server.start(), problems)
+    colours = "[...new Set(rpim.colouring().colours)].length"
+    page.locator("#colour").select_option(label="city <i>")
+    expect(page.locator("#legend .field")).to_have_text(["Ulm", "<b>Bern</b>"])
+    assert page.evaluate(colours) == 2
+    page.locator("#colour").select_option(label="price")
+    expect(page.locator("#legend")).to_have_text("0118none")  # the ends, shades between them, and what is infinite
+    assert page.evaluate(colours) > 40
+    open_class(page, "ant")
+    expect(page.locator("#items .said").first).to_have_text(re.compile(r"^price: \d+$"))
+    row = int(page.locator("#items .item").first.get_attribute("data-row"))
+    x, y = page.evaluate(f"rpim.pixelOf({row})")
+    page.locator("#over").hover(position={"x": x, "y": y})
+    expect(page.locator("#tip .said").first).to_have_text(re.compile(r"^price: \d+$"))
+    expect(page.locator("#tip .said").nth(1)).to_have_text(re.compile("^city <i>: (Ulm|<b>Bern</b>)$"))
+    assert problems == []
+
+
 def test_without_webgl_the_map_is_drawn_all_the_same(server, browser):
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 390, "height": 844})

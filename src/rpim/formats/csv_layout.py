@@ -84,7 +84,7 @@ class CsvLayout:
         features = [name for name in names if name not in not_features]
         if "texts" in per_row and further and len(features) < _FEW:
             raise InputError(
-                f"{path} has texts and few columns of numbers ({some(features) or 'none'}), so it may be texts to embed: "
+                f"{path} has texts and few numbers a row ({some(features) or 'none'}), so it may be texts to embed: "
                 f"say --text-column {per_row['texts']}, or leave {further[0]!r} out."
             )
         return cls(header_lines, names, per_row, features, further)

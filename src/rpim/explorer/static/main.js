@@ -3,7 +3,7 @@
 import { accept, activate, junk, redo, undo } from "/static/actions.js";
 import { change, connection, json, listen, numbers } from "/static/api.js";
 import { checked } from "/static/classes.js";
-import { legend, offerColours, reloadColumn } from "/static/colouring.js";
+import { colouring, legend, offerColours, reloadColumn } from "/static/colouring.js";
 import { isDark } from "/static/colours.js";
 import { isRenaming, show, startRename } from "/static/detail.js";
 import {
@@ -18,7 +18,7 @@ import {
 } from "/static/dialogs.js";
 import { byId, count, el, later, say } from "/static/dom.js";
 import { focused } from "/static/items.js";
-import { mapFacts, pan, setLasso, zoom } from "/static/map.js";
+import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
 
 // Light or dark
@@ -238,7 +238,8 @@ function background(now) {
     notice.replaceChildren(el("span", {}, "A better map is being made (UMAP). It takes its place when it is ready."));
 }
 
-window.rpim = { model, mapFacts, pan, zoom, json }; // for measuring
+const colours = () => colouring({ pointed: null });
+window.rpim = { model, mapFacts, pan, zoom, json, pixelOf, colouring: colours }; // for measuring
 await model.load().catch((error) => {
   byId("offline").hidden = false;
   byId("offline").textContent = error.message;
