@@ -198,7 +198,8 @@ async function heard(now) {
   last = now;
   if (model.state && ![model.state.stamp, model.coming].includes(now.stamp)) await model.refresh().catch(() => null);
   if (before && before.map !== now.map) await model.loadMap().catch(() => null);
-  if (before?.refit.status === "running" && now.refit.status !== "running") ended(now.refit);
+  const isNews = before ? before.refit.status === "running" : now.refit.unseen; // ended while no explorer was open
+  if (isNews && now.refit.status !== "running") ended(now.refit);
   background(now);
 }
 
@@ -209,7 +210,11 @@ function ended(refit) {
       seconds: 12,
     });
   if (refit.status === "failed")
-    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, { bad: true, seconds: 10 });
+    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, {
+      bad: true,
+      seconds: 10,
+      action: { name: "Fit again…", run: askRefit },
+    });
   if (refit.status === "cancelled") say("The new fit was cancelled.");
 }
 
