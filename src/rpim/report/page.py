@@ -26,6 +26,7 @@ from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
+from rpim.report.sheet import picture_sheet
 from rpim.report.thumbnails import Thumbnails
 from rpim.summary import UNSTABLE
 
@@ -146,6 +147,7 @@ def render(
     shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), *(one.doubtful for one in new)]
     for item in itertools.chain(*shown):
         thumbnails.of(item.row)
+    sheet = None if on_map is None else picture_sheet(thumbnails.contents, on_map.rows.tolist())
     chosen = run_facts.parameters(discovery.model)
     environment = _environment()
     style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
@@ -153,7 +155,8 @@ def render(
         overview=overview(discovery, classes), titles=[one.title for one in classes], new=new, known=known,
         colours=colours(len(classes)), thumbnails=thumbnails, compared=compared, n_rows=len(discovery),
         unstable=UNSTABLE, has_texts=discovery.assignments.texts is not None, decided=decided,
-        map=on_map, no_map=no_map, map_json=None if on_map is None else for_the_page(on_map, discovery, classes),
+        map=on_map, no_map=no_map, sheet=sheet,
+        map_json=None if on_map is None else for_the_page(on_map, discovery, classes, sheet),
         curves=run_facts.curves(discovery), parameters=chosen,
         searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
         is_infomax=isinstance(discovery.model, InfoMaxEstimator),
