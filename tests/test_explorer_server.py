@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
+import posixpath
 import re
 import socket
 import time
 from itertools import count
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -346,14 +349,36 @@ def test_exports_agree_row_by_row(client, decide, animals):
     assert client.get("/api/export/xlsx").status_code == 409
 
 
-def test_label_studio_tasks_are_as_its_documentation_says(client):
-    task = client.get("/api/export/label-studio").json()[0]
-    assert sorted(task) == ["data", "predictions"]
-    assert task["data"]["text"].startswith("<b>")
-    (prediction,) = task["predictions"]
-    assert 0 <= prediction["score"] <= 1
-    (result,) = prediction["result"]
-    assert (result["from_name"], result["to_name"], result["type"]) == ("class", "item", "choices")
+# What Label Studio asks of a task was read in its source: label-studio 1.23.2 (tasks/validation.py, and for the address of
+# a file io_storages/localfiles/views.py) and label-studio-sdk 2.1.2 (label_interface/interface.py and control_tags.py).
+# The tasks of a run went through that validate_prediction, by hand, without a complaint; where the configuration lacks
+# the <Choice> of a class, it refuses that class.
+
+
+def test_label_studio_tasks_are_as_it_validates_them(client):
+    tasks = client.get("/api/export/label-studio").json()
+    assert len(tasks) == 120
+    for task in tasks:
+        assert sorted(task) == ["data", "predictions"]
+        assert task["data"]["text"].startswith("<b>")
+        (prediction,) = task["predictions"]
+        assert 0 <= prediction["score"] <= 1
+        (region,) = prediction["result"]
+        assert sorted(region) == ["from_name", "to_name", "type", "value"]  # all that it requires
+        assert (region["from_name"], region["to_name"], region["type"]) == ("class", "item", "choices")
+        (choice,) = region["value"]["choices"]
+        assert choice in ("ant", "bee", "cat", "new-1", "new-2")
+
+
+@pytest.mark.parametrize("path", ["/data/a b.jpg", "/data/50% & more #1+2?.jpg", "/data/ключ/ü.png"])
+def test_label_studio_finds_a_local_file_by_its_address(bench, path):
+    rows = dataclasses.replace(bench.versions.rows, paths=[path] * 120)
+    bench.versions.rows = rows
+    task = next(exports.label_studio_tasks(exports.Decided.of(bench.versions)))
+    address = urlsplit(task["data"]["image"])
+    assert address.path == "/data/local-files/"
+    told = parse_qs(address.query)["d"][-1]  # decoded once, and joined to the document root
+    assert "/" + posixpath.normpath(told).lstrip("/") == path
 
 
 def test_the_command_exports_what_was_decided(animals, client, decide, command):
