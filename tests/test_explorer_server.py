@@ -349,8 +349,8 @@ def test_exports_agree_row_by_row(client, decide, animals):
     assert client.get("/api/export/xlsx").status_code == 409
 
 
-# What Label Studio asks of a task was read in its source: label-studio 1.23.2 (tasks/validation.py, and for the address of
-# a file io_storages/localfiles/views.py) and label-studio-sdk 2.1.2 (label_interface/interface.py and control_tags.py).
+# What Label Studio asks of a task was read in its source: label-studio 1.23.2 (tasks/validation.py, and for the address
+# of a file io_storages/localfiles/views.py), label-studio-sdk 2.1.2 (label_interface/interface.py and control_tags.py).
 # The tasks of a run went through that validate_prediction, by hand, without a complaint; where the configuration lacks
 # the <Choice> of a class, it refuses that class.
 
