@@ -19,7 +19,7 @@ def texts(*values):
 def test_a_few_numbers_far_away_do_not_make_the_others_look_alike():
     prices = np.append(np.linspace(10, 20, 99), 1e6)
     found = amounts(prices)
-    assert found.ends == ("≤ 10.202", "≥ 19.9")
+    assert found.ends == ("≤ 10.2", "≥ 19.9")
     assert found.values[-1] == 1
     assert 0.4 < found.values[49] < 0.6
 
@@ -60,6 +60,7 @@ def test_days_are_amounts_where_they_are_many():
 
 
 def test_values_in_words():
+    assert in_words(12345.6, digits=3) == "12346"
     assert in_words("a\nb\t c") == "a b c"
     assert in_words("x" * 1000) == "x" * (WIDTH - 1) + "…"
     assert in_words("\ud800") == "?"

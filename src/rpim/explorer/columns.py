@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import re
@@ -59,14 +60,14 @@ def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> 
     >>> found.values.tolist(), found.ends
     ([0.0, 1.0, nan, 0.5], ('2', '4'))
     """
-    say = say or in_words
+    say = say or functools.partial(in_words, digits=3)
     halves = values.astype(np.float64) / 2  # whose differences are within range
     is_there = np.isfinite(halves)
     if not is_there.any():
         return Column(np.full(len(values), np.nan, dtype=np.float32), ("", ""))
     least, largest = halves[is_there].min(), halves[is_there].max()
     low, high = np.quantile(halves[is_there], [_OUTER, 1 - _OUTER])
-    if not 0 < high - low < (largest - least) / 4:
+    if not 0 < high - low < (largest - least) / 2:
         low, high = least, largest
     marks = ("≤ " if low > least else "", "≥ " if high < largest else "")
     with np.errstate(invalid="ignore"):
@@ -96,16 +97,16 @@ def has_values(values: NDArray[Any]) -> bool:
     return bool((values != "").any() if values.dtype.kind == "O" else np.isfinite(values).any())
 
 
-def in_words(value: Any) -> str:
-    """A value on one line and not too long; "" where it is missing.
+def in_words(value: Any, digits: int = 5) -> str:
+    """A value on one line and not too long, of a number no more than the first digits; "" where it is missing.
 
-    >>> in_words(np.float64(2024.0)), in_words(0.123456789), in_words(math.nan)
-    ('2024', '0.12346', '')
+    >>> in_words(np.float64(2024.0)), in_words(0.123456789), in_words(123456.7), in_words(math.nan)
+    ('2024', '0.12346', '123457', '')
     """
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
         number = float(value)
-        is_whole = abs(number) < 1e15 and number.is_integer()
-        return "" if math.isnan(number) else f"{number:.0f}" if is_whole else f"{number:.5g}"
+        is_short = abs(number) < 1e15 and (number.is_integer() or abs(number) >= 10**digits)
+        return "" if math.isnan(number) else f"{number:.0f}" if is_short else f"{number:.{digits}g}"
     text = " ".join(str(value).split()).encode("utf-8", "replace").decode()  # half a character cannot be sent
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 

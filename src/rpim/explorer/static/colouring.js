@@ -136,5 +136,7 @@ export function legend() {
     if (values.some(Number.isNaN)) entries.push(entry(ofNothing(), "none"));
     box.replaceChildren(...(entries.length <= LISTED + 2 ? entries : []));
   } else box.replaceChildren();
-  box.classList.toggle("long", box.childElementCount > 8);
+  const isLong = box.childElementCount > 8;
+  box.classList.toggle("long", isLong);
+  box.tabIndex = isLong ? 0 : -1; // it can be scrolled
 }

@@ -113,7 +113,7 @@ function card(item) {
       item.sureness < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
       item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
-      ...saidOf(item, 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),
+      ...saidOf(item, frame ? 1 : 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),
     ),
   );
 }
@@ -182,6 +182,9 @@ box.addEventListener("scroll", () => {
   if (box.scrollTop + box.clientHeight > box.scrollHeight - 600) more();
 });
 
+model.on("colour", () => {
+  if (box.querySelector(".said")) showItems(source, { keep: true }); // what colours the map comes first
+});
 model.on("selection", () => {
   for (const one of cards()) one.setAttribute("aria-selected", model.selected.has(Number(one.dataset.row)));
 });
