@@ -85,11 +85,12 @@ model.on("state", () => {
     if (model.run) reloadColumn();
   }
   version = state.version;
+  countAll();
   selection();
 });
 model.on("run", () => {
   byId("run-name").textContent = model.run.name;
-  byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+  countAll();
   document.title = `${model.run.name} · rpim`;
   offerColours();
   if (model.run.images_moved)
@@ -101,6 +102,11 @@ model.on("run", () => {
 model.on("open", () => {
   if (model.open !== null && innerWidth <= 900) look("detail");
 });
+
+function countAll() {
+  if (model.run)
+    byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+}
 
 function selection() {
   byId("selection-bar").hidden = model.selected.size === 0;
