@@ -305,7 +305,7 @@ class _ParquetPart:
         with reading(self.path), self._opened() as file:
             groups = list(range(first, last))
             for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
-                matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
+                matrix = self._matrix(batch, row)[max(0, start - row) : max(0, stop - row)]
                 row += len(batch)
                 if len(matrix):
                     yield matrix
