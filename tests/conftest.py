@@ -140,6 +140,7 @@ def animals(tmp_path):
     features = FeatureSet.from_arrays(
         X, labels=labels, ids=[f"row-{i}" for i in range(120)],
         texts=[f"<b>{word}</b> number {i}" for i, word in enumerate(words)], split=np.where(truth > 1, "x", "y"),
+        columns={"city <i>": np.where(np.arange(120) % 3 == 0, "<b>Bern</b>", "Ulm"), "price": [*range(119), np.inf]},
     )  # fmt: skip
     features.write(tmp_path / "animals.npz")
     features = FeatureSet.read(tmp_path / "animals.npz")

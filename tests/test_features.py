@@ -399,8 +399,7 @@ def test_parts_are_text_whatever_their_type_was(tmp_path, given_split):
 
 def test_parts_in_a_csv_or_a_parquet_file(tmp_path):
     (tmp_path / "f.csv").write_text("a,split,fold\n1,train,x\n2,test,y\n")
-    with pytest.raises(InputError, match="numbers in every column but label"):
-        FeatureSet.read(tmp_path / "f.csv")  # for fold is none
+    assert FeatureSet.read(tmp_path / "f.csv").columns["fold"].tolist() == ["x", "y"]
     features = FeatureSet.read(tmp_path / "f.csv", split_column="fold")
     assert features.X.tolist() == [[1.0], [2.0]]
     assert features.split.tolist() == ["x", "y"]

@@ -30,6 +30,7 @@ from rpim.report.comparison import compare, mix_ups
 from rpim.report.facts import captions, class_facts, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.png import png
+from rpim.report.sheet import CELL, picture_sheet
 from rpim.report.thumbnails import SIZE, Thumbnails
 from rpim.run_folder import RUN_FILE
 
@@ -309,6 +310,36 @@ def test_thumbnails_keep_to_their_budget():
     shown = [made.of(row) for row in range(6)]
     assert [address is not None for address in shown] == [True] * 3 + [False] * 3
     assert made.notes() == ["3 of the images are left out, so that the page stays small."]
+
+
+def test_a_sheet_has_a_square_for_each_picture_that_can_be_had(tmp_path):
+    colours = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255)}
+    for name, (width, height) in zip(colours, ((400, 200), (30, 90), (5, 5)), strict=True):
+        Image.new("RGB", (width, height), name).save(tmp_path / f"{name}.png")
+    (tmp_path / "text.jpg").write_text("no picture")
+    contents = [str(tmp_path / f"{name}.png") for name in colours]
+    contents += [str(tmp_path / "gone.jpg"), str(tmp_path / "text.jpg"), "", None, np.full((8, 8), 200, np.uint8)]
+    made = picture_sheet(contents, range(8))
+    assert sorted(made.rows) == [0, 1, 2, 7]
+    sheet = opened(made.address)
+    assert sheet.size == (4 * CELL, CELL)
+    wanted = [*colours.values(), None, None, None, None, (200, 200, 200)]
+    for place, row in enumerate(made.rows):
+        seen = sheet.getpixel((CELL * place + CELL // 2, CELL // 2))
+        assert max(abs(a - b) for a, b in zip(seen, wanted[row], strict=True)) < 12
+    assert picture_sheet(contents, [3, 4, 5]) is None
+    assert picture_sheet(None, [0]) is None
+    assert picture_sheet(contents, range(8), seconds=-1) is None  # no time is no pictures, and no error
+
+
+def test_a_sheet_stays_small(monkeypatch):
+    noise = list(np.random.RandomState(0).randint(256, size=(2100, CELL, CELL, 3)).astype(np.uint8))
+    made = picture_sheet(noise, range(2100), seconds=60)
+    assert len(set(made.rows)) == 2000
+    assert opened(made.address).size == (40 * CELL, 50 * CELL)
+    assert len(made.address) < 4_000_000
+    without(monkeypatch, "PIL")
+    assert picture_sheet(noise, range(2100)) is None
 
 
 def test_without_pillow_images_stand_by_name(tmp_path, monkeypatch):

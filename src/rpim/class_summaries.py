@@ -36,6 +36,8 @@ class ClassSummary:
         The class, in the user's own type.
     suggested_name : str
         A name for a new class, by its keywords; "" for known ones, and where there are no texts or no rows.
+    decided_name : str
+        The name that a person has given it in the explorer, where a command knows of one; "" elsewhere.
     known : bool
         Whether it had labels.
     rows : int
@@ -60,6 +62,7 @@ class ClassSummary:
 
     name: Any
     suggested_name: str
+    decided_name: str
     known: bool
     rows: int
     labelled: int
@@ -93,6 +96,7 @@ def summarise_classes(
         summaries.append(ClassSummary(
             name=name,
             suggested_name=suggested[k],
+            decided_name="",
             known=k < n_known,
             rows=len(rows),
             labelled=int(assignments.labelled[rows].sum()),

@@ -380,15 +380,22 @@ def classes(
     """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
     from rpim.assignments import check_export
     from rpim.class_summaries import SUFFIXES, write_classes
-    from rpim.summary import print_classes
+    from rpim.explorer.decided_names import decided_names
+    from rpim.summary import print_classes, print_plainly
 
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
     discovery = _load(run)
+    decided = decided_names(run)
+    if decided.problem:
+        typer.echo(f"rpim: {decided.problem}", err=True)
+    summaries = decided.given_to(discovery.classes_table())
     if output is None:
-        print_classes(_console(), discovery)
+        print_classes(_console(), discovery, summaries)
+        for sentence in decided.in_words(summaries):
+            print_plainly(_console(), sentence)
     else:
-        write_classes(discovery.classes_table(), output, overwrite=overwrite)
+        write_classes(summaries, output, overwrite=overwrite)
 
 
 @app.command()

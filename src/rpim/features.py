@@ -22,6 +22,7 @@ from rpim.errors import InputError
 from rpim.files import StrPath
 from rpim.formats.feature_files import is_pim_folder, read_beside, read_features, write_features
 from rpim.formats.label_files import read_labels
+from rpim.further_columns import further_columns
 from rpim.labels import BoolArray, unlabelled_rows
 from rpim.messages import some_rows
 from rpim.row_files import RowFiles, is_row_folder, row_blocks_of
@@ -53,6 +54,9 @@ class FeatureSet:
         What a person can look at for each row.
     split : array of N strings, or None
         The part that each row belongs to, such as "train" or "test". Benchmarks go by it; ``rpim discover`` takes all.
+    columns : dict of str to array of N
+        Further columns that a person can look at, such as a date or a price: numbers (NaN where missing) or text (an
+        array of objects, "" where missing). No method sees them.
     metadata : dict
         JSON-able facts; what is called "encoder" is compared where a run meets new rows.
     first_row : int
@@ -75,6 +79,7 @@ class FeatureSet:
     texts: list[str] | None = None
     paths: list[str] | None = None
     split: NDArray[np.str_] | None = None
+    columns: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     first_row: int = 0
 
@@ -90,6 +95,7 @@ class FeatureSet:
         texts: Iterable[str | None] | None = None,
         paths: Iterable[StrPath | None] | None = None,
         split: ArrayLike | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
         metadata: Mapping[str, Any] | None = None,
         first_row: int = 0,
     ) -> FeatureSet:
@@ -126,6 +132,7 @@ class FeatureSet:
             texts=None if texts is None else text_list(texts, "texts", n, first_row),
             paths=None if paths is None else text_list(paths, "paths", n, first_row),
             split=None if split is None else label_array(split, "split", n).astype(str),
+            columns=further_columns(columns or {}, n),
             metadata=facts,
             first_row=first_row,
         )
@@ -146,7 +153,8 @@ class FeatureSet:
         Parameters
         ----------
         path : path of the file or folder
-            The rows of .npy and .parquet files stay on disk where they are too large for `memory`.
+            The rows of .npy and .parquet files stay on disk where they are too large for `memory`; then their further
+            columns are not read.
         labels : path of a labels file (.npy, .csv, .txt, .json or .parquet), optional
             Takes the place of any labels in `path`. Where it has ids, labels go to the rows of those ids and the
             rows it does not name stay unlabelled; otherwise it has one label per row.
@@ -165,7 +173,10 @@ class FeatureSet:
         if rows is None:
             columns = read_features(path, in_path, feature_column, split_column)
         else:
-            columns = {"X": rows[:] if rows.fits else rows, **read_beside(rows.files, in_path, split_column)}
+            columns = {
+                "X": rows[:] if rows.fits else rows,
+                **read_beside(rows.files, in_path, split_column, further=rows.fits),
+            }
         if labels is not None:
             columns["labels"] = None
         try:
@@ -262,7 +273,7 @@ class FeatureSet:
     def fingerprint(self) -> str:
         """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
 
-        Views, texts, paths, split, truth and metadata are left out.
+        Views, texts, paths, split, truth, columns and metadata are left out.
 
         Examples
         --------
@@ -324,6 +335,7 @@ class FeatureSet:
             texts=take_text(self.texts),
             paths=take_text(self.paths),
             split=take(self.split),
+            columns={name: values[chosen] for name, values in self.columns.items()},
             first_row=0,
         )
 

@@ -158,17 +158,17 @@ def _in_words(
     return lines
 
 
-def print_classes(console: Console, discovery: Discovery) -> None:
+def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
     """Every class, the known ones first, with the ids of its typical and its doubtful rows.
 
     Where there are texts, what a class is about takes the place of the class that is nearest.
     """
     has_texts = discovery.assignments.texts is not None
     cells = [
-        (short(row.name, _NAME_WIDTH), f"{row.rows:,}", f"{row.labelled:,}", _percent(row.mean_sureness),
+        (_called(row), f"{row.rows:,}", f"{row.labelled:,}", _percent(row.mean_sureness),
          _percent(row.stability), _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
          _listed(row.typical), _listed(row.doubtful))
-        for row in discovery.classes_table()
+        for row in summaries
     ]  # fmt: skip
     about = "about" if has_texts else "nearest"
     columns = ("class", "rows", "labelled", "sure", "stable", about, "typical", "doubtful")
@@ -191,6 +191,12 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableTyp
     last = "typical rows" if texts is None else "suggested name, typical"
     columns = ("new class", "rows", "sureness", "stability", "nearest known", last)
     return class_table(columns, rows, words=("nearest known",))
+
+
+def _called(row: ClassSummary) -> str:
+    """The name that was decided with the run's beside it, or that alone."""
+    name = short(row.name, _NAME_WIDTH)
+    return f"{short(row.decided_name)} ({name})" if row.decided_name else name
 
 
 def _about(row: ClassSummary) -> str:

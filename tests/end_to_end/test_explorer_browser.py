@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ import pytest
 
 import rpim
 from rpim import Discovery
+from rpim.explorer.background import RUNNING
+from rpim.explorer.jobs import is_held
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("fastapi")
@@ -54,6 +57,16 @@ class Server:
             self.process.wait()
 
 
+    def fit_is_running(self) -> bool:
+        """Whether a new fit lives, with or without its server."""
+        return is_held(self.run / "refits" / RUNNING)
+
+    def kill_fit(self) -> None:
+        """The same for a new fit."""
+        if self.fit_is_running():
+            os.kill(int((self.run / "refits" / RUNNING / "pid").read_text()), signal.SIGKILL)
+
+
 @pytest.fixture
 def server(animals):
     # A map that is there already: the one by UMAP would take the test's time.
@@ -67,6 +80,7 @@ def server(animals):
     running = Server(animals)
     yield running
     running.kill()
+    running.kill_fit()
 
 
 @pytest.fixture
@@ -224,6 +238,67 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     assert {"<script>fox</script>", "bee", "new-2"} <= set(refitted.model.known_classes_.tolist())
     page.locator("#version").select_option("0")
     expect(page.locator("#undo")).to_have_attribute("title", "Undo: mark 1 row as junk")
+    assert problems == []
+
+
+def fit_again(page, server):
+    """Begin a new fit, and wait until it says how far it is."""
+    page.locator("#refit").click()
+    page.locator("#dialog").get_by_role("button", name="Fit again").click()
+    expect(page.locator("#notice")).to_be_visible()
+    expect(page.locator("#notice progress")).to_have_attribute("value", re.compile(r"^0\.\d+$"), timeout=30_000)
+    assert server.fit_is_running()
+
+
+def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, server, browser):
+    facts = json.loads((animals / "run.json").read_text())
+    facts["parameters"] |= {"max_iter": 200_000, "schedule": "paper"}  # minutes
+    (animals / "run.json").write_text(json.dumps(facts))
+    problems: list[str] = []
+    page = open_page(browser.new_context(), server.start(), problems)
+    fit_again(page, server)
+    server.kill()
+    expect(page.locator("#offline")).to_contain_text("Connection lost")
+    page.goto(server.start())
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#notice")).to_contain_text("Fitting again")
+    expect(page.locator("#refit")).to_be_disabled()
+    before = float(page.locator("#notice progress").get_attribute("value"))
+    expect(page.locator("#notice progress")).not_to_have_attribute("value", str(before), timeout=20_000)
+    page.locator("#cancel-refit").click()
+    saved(page, "The new fit was cancelled")
+    expect(page.locator("#refit")).to_be_enabled()
+    assert not (animals / "refits" / "0001").exists()
+
+    # One that dies with its server is offered again.
+    fit_again(page, server)
+    server.kill()
+    server.kill_fit()
+    page.goto(server.start())
+    saved(page, "it was stopped before its end")
+    page.locator("#messages").get_by_role("button", name="Fit again…").click()
+    expect(page.locator("#dialog")).to_be_visible()
+    assert problems == []
+
+
+def test_the_map_is_coloured_by_a_column_of_the_data(server, browser):
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = open_page(context, server.start(), problems)
+    colours = "[...new Set(rpim.colouring().colours)].length"
+    page.locator("#colour").select_option(label="city <i>")
+    expect(page.locator("#legend .field")).to_have_text(["Ulm", "<b>Bern</b>"])
+    assert page.evaluate(colours) == 2
+    page.locator("#colour").select_option(label="price")
+    expect(page.locator("#legend")).to_have_text("0118none")  # the ends, shades between them, and what is infinite
+    assert page.evaluate(colours) > 40
+    open_class(page, "ant")
+    expect(page.locator("#items .said").first).to_have_text(re.compile(r"^price: \d+$"))
+    row = int(page.locator("#items .item").first.get_attribute("data-row"))
+    x, y = page.evaluate(f"rpim.pixelOf({row})")
+    page.locator("#over").hover(position={"x": x, "y": y})
+    expect(page.locator("#tip .said").first).to_have_text(re.compile(r"^price: \d+$"))
+    expect(page.locator("#tip .said").nth(1)).to_have_text(re.compile("^city <i>: (Ulm|<b>Bern</b>)$"))
     assert problems == []
 
 

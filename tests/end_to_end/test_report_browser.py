@@ -9,6 +9,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from rpim import RPIM, Discovery, FeatureSet
+from rpim.report import write_report
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -17,6 +18,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium o
 EVIL = "</script></title><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>'\"{{7*7}}"
 RTL = "\u202eعربي"
 LONG = "long_" * 60
+MIDDLE = """(one) => {
+  const copy = new OffscreenCanvas(48, 48).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(one, 0, 0);
+  return [...copy.getImageData(24, 24, 1, 1).data].slice(0, 3);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def visit(browser, address):
     """Open the page, and see to it that it says and asks for nothing."""
     contexts, heard = [], []
 
-    def open_page(scheme="light", width=1200, **more):
+    def open_page(scheme="light", width=1200, where=address, **more):
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True, **more
         )
@@ -56,8 +62,8 @@ def visit(browser, address):
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
         page.on("dialog", lambda dialog: (heard.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda one: heard.append(one.url) if not one.url.startswith(("data:", address)) else None)
-        page.goto(address)
+        page.on("request", lambda one: heard.append(one.url) if not one.url.startswith(("data:", where)) else None)
+        page.goto(where)
         page.wait_for_load_state("load")
         return page
 
@@ -100,6 +106,33 @@ def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
     assert card.locator(".plain-name").inner_text() in said
     page.mouse.move(2, 2)
     assert tip.is_hidden()
+
+
+def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_path):
+    X, truth = make_blobs(120, n_features=6, centers=3, random_state=0)
+    shades = [(200, 30, 30), (30, 200, 30), (30, 30, 200)]
+    pictures = [np.full((64, 64, 3), shades[k], np.uint8) for k in truth]
+    features = FeatureSet.from_arrays(X, labels=np.where((truth < 2) & (np.arange(120) % 2 == 0), truth, -1))
+    model = RPIM(3, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=12, random_state=0)
+    discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
+    write_report(discovery, tmp_path / "p.html", features=features, pictures=pictures)
+    page = visit(where=(tmp_path / "p.html").as_uri())
+    page.locator("#map-canvas").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)  # it scrolls smoothly
+    box = page.locator("#map-canvas").bounding_box()
+    steps = ((box["x"] + x, box["y"] + y) for y in range(10, int(box["height"]), 6)
+             for x in range(10, int(box["width"]), 6))  # fmt: skip
+    seen: dict[int, list[int]] = {}
+    for place in steps:
+        page.mouse.move(*place)
+        canvas = page.locator("#map-tip:visible canvas")
+        if canvas.count():
+            seen[int(page.locator("#map-tip div").inner_text().removeprefix("row "))] = canvas.evaluate(MIDDLE)
+        if len(seen) == 5:
+            break
+    assert len(seen) == 5
+    for row, colour in seen.items():
+        assert np.abs(np.array(colour) - shades[truth[row]]).max() < 12
 
 
 def test_known_classes_are_sorted_by_what_is_clicked(visit):

@@ -11,8 +11,9 @@ from rpim.embed import text_tables
 from rpim.embed.items import Items
 from rpim.errors import InputError
 from rpim.files import reading
-from rpim.formats.columns import is_called
+from rpim.formats.columns import free_names, is_called
 from rpim.formats.parquet import arrow
+from rpim.further_columns import plain_columns
 
 _DIVISION, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 
@@ -54,6 +55,7 @@ def read_dataset(path: Path, label_column: str | None = None, text_column: str |
     return Items.of(
         "images", _Pictures(path, [table.column(images[0]) for table in tables]), path, field("ids"),
         labels=field("labels", label_column), truth=field("truth"), split=field("split"),
+        columns=plain_columns({name: columns[name] for name in free_names(list(columns), [str(label_column)])}),
     )  # fmt: skip
 
 

@@ -223,6 +223,7 @@ def _assemble(
         matrices[0], labels=None if items.labels is None else items.labels[order], ids=items.ids[order],
         truth=None if items.truth is None else items.truth[order], views=matrices[1:], texts=chosen(items.texts),
         paths=chosen(items.paths), split=None if items.split is None else items.split[order],
+        columns={name: values[order] for name, values in items.columns.items()},
         metadata={**plan, "source": str(items.source.resolve()), "skipped": skipped},
     )  # fmt: skip
     features.write(output, overwrite=overwrite)

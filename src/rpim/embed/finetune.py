@@ -201,6 +201,7 @@ def readable_images(items: Items, verbose: bool = False) -> Items:
         labels=None if items.labels is None else items.labels[kept],
         truth=None,
         split=None,
+        columns={},
         skipped=skipped,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rpim.checks import id_array, label_array
 from rpim.errors import InputError
+from rpim.further_columns import further_columns
 from rpim.labels import unlabelled_rows
 
 Kind = Literal["images", "texts"]
@@ -39,6 +40,8 @@ class Items:
         The true classes, for evaluation only.
     split : array of N strings, or None
         "train" or "test", where the data are divided.
+    columns : dict of str to array of N
+        Further columns, as those of a `FeatureSet`.
     skipped : list of (id, reason)
         Items that are not among the N because they could not be used, known so far.
     """
@@ -50,6 +53,7 @@ class Items:
     labels: NDArray[Any] | None = None
     truth: NDArray[Any] | None = None
     split: NDArray[np.str_] | None = None
+    columns: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -63,6 +67,7 @@ class Items:
         labels: Any = None,
         truth: Any = None,
         split: Any = None,
+        columns: Mapping[str, Sequence[Any]] | None = None,
         skipped: Sequence[tuple[str, str]] = (),
     ) -> Items:
         """Check that there is one of everything per item, and that ids are unique.
@@ -84,6 +89,7 @@ class Items:
                 labels=None if labels is None else label_array(labels, "labels", n),
                 truth=None if truth is None else label_array(truth, "truth", n),
                 split=None if split is None else label_array(split, "split", n).astype(str),
+                columns=further_columns(columns or {}, n),
                 skipped=list(skipped),
             )
         except InputError as error:

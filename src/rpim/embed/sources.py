@@ -13,7 +13,8 @@ from rpim.embed.items import Items
 from rpim.embed.pictures import SUFFIXES
 from rpim.errors import InputError
 from rpim.formats.feature_files import is_pim_folder
-from rpim.formats.label_files import read_labels
+from rpim.formats.label_files import read_further, read_labels
+from rpim.further_columns import further_columns
 from rpim.row_files import is_row_folder
 
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test", "val": "val", "valid": "val",
@@ -47,6 +48,7 @@ def read_source(
         no label. Where the sub-folders are called train, val and test, labels come from those within them.
     labels : path, optional
         A file with labels by id, in place of those in `path`; the id of an image is its path within the folder.
+        Its further columns are kept beside those of `path`.
     label_column, text_column : str, optional
         The columns of a table, where they are not called label and text.
 
@@ -69,8 +71,9 @@ def read_source(
     if labels is None:
         return items
     found = read_labels(labels, items.ids, label_column)
+    columns = items.columns | further_columns(read_further(labels, items.ids, label_column), len(items))
     try:
-        return dataclasses.replace(items, labels=label_array(found, "labels", len(items)))
+        return dataclasses.replace(items, labels=label_array(found, "labels", len(items)), columns=columns)
     except InputError as error:
         raise InputError(f"{labels}: {error}") from error
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rpim.embed.items import Items
 from rpim.errors import InputError
 from rpim.files import must_exist, reading
-from rpim.formats.columns import PER_ROW, find_per_row, ids_from_text, is_called, labels_from_text
-from rpim.formats.parquet import arrow, is_list, plain_values
+from rpim.formats.columns import (
+    column_from_text,
+    find_per_row,
+    free_names,
+    ids_from_text,
+    is_called,
+    is_free,
+    labels_from_text,
+)
+from rpim.formats.csv_layout import columns_of_text
+from rpim.formats.parquet import arrow, is_list, plain_values, scalar_values
+from rpim.further_columns import plain_columns
 
 JSON_LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", *JSON_LINES, ".parquet")
@@ -28,8 +37,12 @@ def is_table_of_texts(path: Path) -> bool:
     if suffix in JSON_LINES:
         return True
     if suffix == ".csv":
-        names = _csv_header(path)
-        return any(is_called(name, "texts") for name in names) and _all_are_fields(names)
+        names, delimiter = _csv_header(path)
+        if not any(is_called(name, "texts") for name in names):
+            return False
+        with reading(path):
+            words = columns_of_text(path, names, 1, delimiter)
+        return all(name in words or not is_free(name) for name in names)
     if suffix == ".parquet":
         with reading(path):
             schema = arrow(".parquet").read_schema(path)
@@ -37,12 +50,8 @@ def is_table_of_texts(path: Path) -> bool:
     return False
 
 
-def _all_are_fields(names: Sequence[str]) -> bool:
-    return all(any(is_called(name, field) for field in PER_ROW) for name in names)
-
-
 def read_texts(path: Path, label_column: str | None = None, text_column: str | None = None) -> Items:
-    """The texts of a table, with the labels, truth, ids and split that it has.
+    """The texts of a table, with the labels, truth, ids, split and further columns that it has.
 
     Raises
     ------
@@ -83,9 +92,12 @@ def items_of(
             f"{path}: column {found['texts']!r} has {texts[odd]!r} in row {odd}, which is not text: "
             "name the one with the texts with --text-column."
         )
+    further = {name: columns[name] for name in free_names(names, found.values())}
+    if from_text:
+        further = {name: column_from_text(cells) for name, cells in further.items()}
     return Items.of(
         "texts", texts, path, values.get("ids"), labels=values.get("labels"), truth=values.get("truth"),
-        split=values.get("split"),
+        split=values.get("split"), columns=plain_columns(further),
     )  # fmt: skip
 
 
@@ -110,10 +122,12 @@ def _read_csv(path: Path) -> Records:
     return {name: [row[j] for row in rows] for j, name in enumerate(names)}
 
 
-def _csv_header(path: Path) -> list[str]:
+def _csv_header(path: Path) -> tuple[list[str], str]:
+    """The names of the columns, and what stands between them."""
     with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
         first = file.readline()
-        return next(csv.reader([first], delimiter=max(_DELIMITERS, key=first.count)), [])
+    delimiter = max(_DELIMITERS, key=first.count)
+    return next(csv.reader([first], delimiter=delimiter), []), delimiter
 
 
 def _read_json_lines(path: Path) -> Records:
@@ -136,4 +150,8 @@ def _read_json_lines(path: Path) -> Records:
 def _read_parquet(path: Path) -> Records:
     plain = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
     table = arrow(".parquet").read_table(path, columns=plain)
-    return {name: plain_values(table.column(name)) for name in plain}
+    is_time = arrow().types.is_temporal
+    return {
+        name: scalar_values(column) if is_time(column.type) else plain_values(column)
+        for name, column in zip(plain, table.columns, strict=True)
+    }

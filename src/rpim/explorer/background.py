@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
 import numpy as np
 
 from rpim.explorer.jobs import Job
-from rpim.explorer.refit import plan, write_job
+from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.files import load_npy
 from rpim.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading
+from rpim.run_folder import REFITS_FOLDER
+
+JOB = "job.npz"
+RUNNING = ".running"
+"""The folder of a fit under way, among those of the fits that are done."""
 
 
 class Background:
@@ -24,7 +30,9 @@ class Background:
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
-        self.mapping, self.refitting = Job("map"), Job("new fit")
+        self._refits = bench.versions.run / REFITS_FOLDER
+        self.mapping, self.refitting = Job("map"), Job("new fit", self._refits / RUNNING)
+        self.refitting.resume(self._take)
 
     def map(self) -> None:
         """Make a map by UMAP, unless there is one already or it cannot be made."""
@@ -45,21 +53,27 @@ class Background:
         threading.Thread(target=self._bench.suggest_names, daemon=True).start()
 
     def refit(self, version: int) -> None:
-        """Fit again with the decisions about a version; once done, that fit is the one that is looked at."""
+        """Fit again with the decisions about a version; once done, that fit is the one that is looked at.
+
+        It goes on if the server ends, or is killed: the next one takes it over.
+        """
         bench, versions = self._bench, self._bench.versions
         number = max(versions.numbers()) + 1
 
         def prepare(folder: Path) -> list[str]:
+            for left in self._refits.glob(".*.partial-*"):  # by a fit that was cancelled while it was written
+                shutil.rmtree(left, ignore_errors=True)
             made = plan(versions.state(version), bench.labelled, versions[version].sureness)
-            write_job(folder / "job.npz", made, version)
+            write_job(folder / JOB, made, version, number)
             features = [] if bench.features_path is None else [bench.features_path.resolve()]
-            return [str(path) for path in (versions.run, folder / "job.npz", versions.folder(number), *features)]
+            return [str(path) for path in (versions.run, folder / JOB, versions.folder(number), *features)]
 
-        def finish(folder: Path) -> None:
-            versions.store.activate(number)
-            self.suggest_names()
+        self.refitting.start("rpim.explorer.refit", prepare, self._take)
 
-        self.refitting.start("rpim.explorer.refit", prepare, finish)
+    def _take(self, folder: Path) -> None:
+        """Look at the version that a fit has made."""
+        self._bench.versions.store.activate(number_of_job(folder / JOB))
+        self.suggest_names()
 
     def end(self) -> None:
         """The server ends: nobody waits for the map any more. A new fit goes on, and is there the next time."""

@@ -1,18 +1,33 @@
-"""Work in a process of its own, which goes on when the page is closed and tells how far it is."""
+"""Work in a process of its own, which goes on when the page is closed and tells how far it is.
+
+A child may even outlive a server that was killed: where it has a folder to stay in, the next server finds it there,
+goes on showing how far it is, takes its result, and can cancel it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rpim.errors import InputError
+from rpim.files import writing
+
+_LOG, _LOCK, _NUMBER = "progress.jsonl", "lock.sqlite", "pid"
+_LOOK_EVERY = 0.2  # seconds
+STOPPED = {"error": "it was stopped before its end, as by a restart of the machine. Fit again to have it."}
 
 
 class Job:
@@ -22,10 +37,12 @@ class Job:
     ----------
     name : str
         In messages: "A {name} is running already".
+    place : path, optional
+        The folder for a child that may outlive the server; otherwise it has a temporary one.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, place: Path | None = None) -> None:
+        self.name, self._place = name, place
         self._child: Child | None = None
         self._lock = threading.Lock()
 
@@ -41,10 +58,37 @@ class Job:
             Called in a thread if the child ends well.
         """
         with self._lock:
-            if self.status == "running":
+            if self._child is not None and self._child.status == "cancelled":
+                self._child.join()
+            if self.status == "running" or (self._place is not None and is_held(self._place)):
                 raise InputError(f"A {self.name} is running already: wait for it, or cancel it.")
-            folder = tempfile.TemporaryDirectory(prefix="rpim-", ignore_cleanup_errors=True)
-            self._child = Child([sys.executable, "-m", module, *prepare(Path(folder.name))], folder, finished)
+            folder, clear = self._folder()
+            try:
+                command = [sys.executable, "-m", module, *prepare(folder)]
+            except BaseException:
+                clear()
+                raise
+            with open(folder / _LOG, "wb") as log:
+                # A session of its own, so that Ctrl-C at the server does not end it.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+            self._child = Child(folder, clear, finished, process)
+
+    def resume(self, finished: Callable[[Path], None]) -> None:
+        """Take over the child of a server that is gone, be it running or not; without one, do nothing."""
+        if self._place is not None and self._place.is_dir():
+            self._child = Child(self._place, functools.partial(_remove, self._place), finished)
+
+    def _folder(self) -> tuple[Path, Callable[[], None]]:
+        """A new folder, and what removes it."""
+        if self._place is None:
+            temporary = tempfile.TemporaryDirectory(prefix="rpim-", ignore_cleanup_errors=True)
+            return Path(temporary.name), temporary.cleanup
+        _remove(self._place)  # of a child that was killed
+        with writing(self._place):
+            self._place.mkdir(parents=True)
+        return self._place, functools.partial(_remove, self._place)
 
     def cancel(self) -> None:
         """End the child, if there is one."""
@@ -63,46 +107,98 @@ class Job:
 
 
 class Child:
-    """A process that writes lines of JSON to its standard output.
+    """A process that writes lines of JSON, with `tell`, to a file in its folder.
 
-    They are ``{"stage": ..., "share": ...}`` as it goes on, and ``{"error": ...}`` where it cannot. They go to a file,
-    so that a child whose server was killed can still finish.
+    They are ``{"stage": ..., "share": ...}`` as it goes on, ``{"error": ...}`` where it cannot, and ``{"done": true}``
+    at the end. Without `process` it is one that another server has started; as long as it lives, it has the folder
+    `held`.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: tempfile.TemporaryDirectory[str], finished: Callable[[Path], None]
+        self,
+        folder: Path,
+        clear: Callable[[], None],
+        finished: Callable[[Path], None],
+        process: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.status = "running"
-        self._folder, self._finished = folder, finished
-        self._log = Path(folder.name) / "progress.jsonl"
+        self._folder, self._clear, self._finished, self._process = folder, clear, finished, process
         self._last: dict[str, Any] = {}
-        with open(self._log, "wb") as log:
-            # A session of its own, so that Ctrl-C at the server does not end it.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
-            )
-        threading.Thread(target=self._wait, daemon=True).start()
+        self._ended_unseen = process is None and not is_held(folder)
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
 
     def _wait(self) -> None:
-        code = self._process.wait()
-        self.said()
+        if self._process is not None:
+            self._process.wait()
+        else:
+            while is_held(self._folder):
+                time.sleep(_LOOK_EVERY)
+        said = self.said()
         if self.status != "cancelled":
-            try:
-                if code == 0:
-                    self._finished(Path(self._folder.name))
-                self.status = "done" if code == 0 else "failed"
-            except InputError as error:
-                self._last = {"error": str(error)}
-                self.status = "failed"
-        self._folder.cleanup()
+            self.status = self._outcome(said)
+        self._clear()
+
+    def _outcome(self, said: dict[str, Any]) -> str:
+        if self._process is None and not self._folder.is_dir():
+            return "idle"  # its own server is there after all, and has seen to it
+        try:
+            if said.get("done"):
+                self._finished(self._folder)
+                return "done"
+            if self._process is None and "error" not in said:
+                self._last = STOPPED
+        except InputError as error:
+            self._last = {"error": str(error)}
+        return "failed"
+
+    def join(self) -> None:
+        """Wait for the end of one that was cancelled."""
+        self._thread.join(10)
 
     def cancel(self) -> None:
         """End it."""
         self.status = "cancelled"
-        self._process.terminate()
+        if self._process is not None:
+            self._process.terminate()
+            return
+        with contextlib.suppress(OSError, ValueError):
+            number = int((self._folder / _NUMBER).read_text())
+            if is_held(self._folder):  # so that the number is that of the child and of nobody else
+                os.kill(number, signal.SIGTERM)
 
     def said(self) -> dict[str, Any]:
-        """The last whole line."""
+        """The last whole line; whether it ended before anybody could see it."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            self._last = json.loads(self._log.read_bytes().rsplit(b"\n", 2)[-2])
-        return self._last
+            self._last = json.loads((self._folder / _LOG).read_bytes().rsplit(b"\n", 2)[-2])
+        return {**self._last, **({"unseen": True} if self._ended_unseen else {})}
+
+
+def tell(**facts: Any) -> None:
+    """What a child says."""
+    print(json.dumps(facts), flush=True)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder: others see by it that this process lives. The system lets go of it, however the process ends."""
+    (folder / _NUMBER).write_text(str(os.getpid()))
+    with contextlib.closing(sqlite3.connect(folder / _LOCK, isolation_level=None)) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process that lives holds the folder."""
+    if not (folder / _LOCK).is_file():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    return False
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rpim.explorer.jobs import tell
 from rpim.files import load_npy
 from rpim.maps import two_dimensional
 
@@ -18,6 +19,7 @@ def main() -> None:
     """Read rows, write their places."""
     rows, target = sys.argv[1:]
     np.save(Path(target), two_dimensional(load_npy(Path(rows))), allow_pickle=False)
+    tell(done=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim.errors import InputError
+from rpim.explorer.jobs import held, tell
 from rpim.explorer.state import BoolArray, IntArray, State
 from rpim.files import open_npz
 from rpim.messages import first_line
@@ -101,20 +101,27 @@ def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArr
     return called
 
 
-def write_job(path: Path, made: Plan, version: int) -> None:
-    """What the child reads."""
-    np.savez(path, **vars(made), version=version)
+def write_job(path: Path, made: Plan, version: int, number: int) -> None:
+    """What the child reads: the plan, the version that it is about, and the number of the one that it makes."""
+    np.savez(path, **vars(made), version=version, number=number)
+
+
+def number_of_job(path: Path) -> int:
+    """The number of the version that a job makes."""
+    with open_npz(path) as stored:
+        return int(stored["number"])
 
 
 def main() -> None:
     """The child."""
     run, job, target, *features = map(Path, sys.argv[1:])
-    try:
-        fit_again(run, job, target, features[0] if features else None)
-    except Exception as error:
-        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
-        print(json.dumps({"error": said}), flush=True)
-        raise SystemExit(1) from error
+    with held(job.parent):
+        try:
+            fit_again(run, job, target, features[0] if features else None)
+            tell(done=True)
+        except Exception as error:
+            tell(error=str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}")
+            raise SystemExit(1) from error
 
 
 def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
@@ -175,7 +182,7 @@ class _Teller:
         before, when = self._last
         if stage != before or time.monotonic() - when > 0.2:
             self._last = stage, time.monotonic()
-            print(json.dumps({"stage": stage, "share": round(share, 3)}), flush=True)
+            tell(stage=stage, share=round(share, 3))
 
 
 if __name__ == "__main__":

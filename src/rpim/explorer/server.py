@@ -96,16 +96,12 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
 
     @app.get("/api/run")
     def run() -> Any:
-        columns = {
-            name: None if values.dtype.kind == "f" else np.unique(values).tolist()
-            for name, values in bench.columns().items()
-        }
         return {
             "name": bench.run.resolve().name,
             "rows": len(bench),
             "shows": "images" if bench.pictures else "texts" if bench.texts is not None else "ids",
             "images_moved": bench.pictures.missing(),
-            "columns": columns,
+            "columns": bench.columns(),
             "map": bench.map_kind,
             "rpim": __version__,
         }
@@ -123,14 +119,14 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         state = bench.versions.state()
         return Response(np.where(state.junk, JUNK_CODE, state.class_of).astype("<i4").tobytes(), media_type=BINARY)
 
-    @app.get("/api/columns/{name}")
-    def column(name: str) -> Response:
-        values = bench.columns().get(name)
-        if values is None:
-            raise InputError("There is no such column: choose another.")
-        if values.dtype.kind != "f":
-            values = np.unique(values, return_inverse=True)[1]
-        return Response(values.astype("<f4").tobytes(), media_type=BINARY)
+    @app.get("/api/columns/{key}/legend")
+    def legend(key: str) -> Any:
+        column = bench.column(key)
+        return {"ends": column.ends, "kinds": column.kinds, "others": column.others}
+
+    @app.get("/api/columns/{key}")
+    def column(key: str) -> Response:
+        return Response(bench.column(key).values.astype("<f4").tobytes(), media_type=BINARY)
 
     @app.get("/api/classes/{number}/items")
     def items(number: int, order: str = ORDERS[0], start: Row = 0, count: Annotated[int, Query(le=200)] = 60) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim.errors import InputError
+from rpim.explorer.columns import Column, amounts, column_of, has_values, in_words, kinds
 from rpim.explorer.decisions import Split
 from rpim.explorer.pictures import Pictures
 from rpim.explorer.state import IntArray, State
 from rpim.explorer.versions import Versions
 from rpim.files import load_npy, replacing
+from rpim.labels import unlabelled_rows
 from rpim.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
 from rpim.messages import first_line
 from rpim.naming import keywords, suggest_names
@@ -27,6 +30,9 @@ FloatArray = NDArray[np.float32]
 
 MAX_PARTS = 20
 ORDERS = ("typical", "doubtful", "nearby")
+OWN = "own-"
+"""How the keys of the user's own columns begin, whose names may be anything."""
+_CALLED = {"given": "given label", "split": "split", "truth": "truth"}
 
 
 class Workbench:
@@ -54,7 +60,10 @@ class Workbench:
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
-        self._split, self._truth = given.split, given.truth
+        texts = {"given": self.rows.given, "split": given.split, "truth": given.truth}
+        self._labels = {name: values for name, values in texts.items() if values is not None}
+        self._further = [(name, values) for name, values in given.columns.items() if has_values(values)]
+        self._coloured: dict[str, Column] = {}
         self._suggested: dict[int, dict[int, str]] = {}
         self.map, self.map_kind = self._first_map()
 
@@ -79,17 +88,32 @@ class Workbench:
         with contextlib.suppress(InputError), replacing(self.run / MAP_FILE) as file:
             np.save(file, on_map, allow_pickle=False)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """What rows can be coloured by beside their class, by name: numbers, or one text a row."""
+    def columns(self) -> dict[str, str]:
+        """What rows can be coloured by beside their class: a key, and what it is called."""
+        fits = np.isfinite(self.versions[self.versions.active].outlier).any()
+        return {
+            "sureness": "sureness",
+            **({"outlier": "how little it fits"} if fits else {}),
+            **{key: _CALLED[key] for key in self._labels},
+            **{f"{OWN}{k}": in_words(name) for k, (name, _) in enumerate(self._further)},
+        }
+
+    def column(self, key: str) -> Column:
+        """The colours of a column, by its key."""
+        if key not in self.columns():
+            raise InputError("There is no such column: choose another.")
         version = self.versions[self.versions.active]
-        columns: dict[str, NDArray[Any]] = {"sureness": version.sureness}
-        if np.isfinite(version.outlier).any():
-            columns["outlier"] = version.outlier
-        texts = {"given": self.rows.given, "split": self._split, "truth": self._truth}
-        for name, values in texts.items():
-            if values is not None:
-                columns[name] = np.asarray(values).astype(str)
-        return columns
+        if key == "sureness":
+            return Column(version.sureness, ("0%", "100%"))
+        if key == "outlier":
+            return replace(amounts(version.outlier), ends=("fits", "fits least"))
+        if key not in self._coloured:
+            if key in self._labels:
+                labels = self._labels[key]
+                self._coloured[key] = kinds(labels.astype(str), unlabelled_rows(labels))
+            else:
+                self._coloured[key] = column_of(self._further[int(key.removeprefix(OWN))][1])
+        return self._coloured[key]
 
     @cached_property
     def _searched(self) -> list[str]:
@@ -116,6 +140,9 @@ class Workbench:
             "labelled": bool(self.labelled[row]),
             "sureness": round(float(version.sureness[row]), 4),
             "second": version.second[row],
+            "columns": {
+                f"{OWN}{k}": said for k, (_, values) in enumerate(self._further) if (said := in_words(values[row]))
+            },
         }
 
     def members(self, state: State, number: int, order: str) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ NAMES = {
 }
 PER_ROW = ("labels", "truth", "ids", "texts", "paths", "split")
 
+VIEW = re.compile(r"view_(\d+)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
 _NO_NUMBER = ("", "nan", "NaN")
@@ -33,6 +35,25 @@ def is_called(name: str, field: str) -> bool:
     (True, False)
     """
     return name.strip().lower() in NAMES[field]
+
+
+def is_free(name: str) -> bool:
+    """Whether a column of this name, or an .npz key, stands for nothing that rows have anyway.
+
+    >>> is_free("price"), is_free("Label"), is_free("view_2")
+    (True, False, False)
+    """
+    fixed = name == "metadata_json" or VIEW.fullmatch(name) is not None
+    return not fixed and not any(is_called(name, field) for field in NAMES)
+
+
+def free_names(names: Sequence[str], taken: Iterable[str]) -> list[str]:
+    """The names of further columns: free ones that are not taken and come once, but for the index of pandas."""
+    others, times = set(taken), Counter(names)
+    return [
+        name for name in names
+        if name not in others and is_free(name) and times[name] == 1 and not name.startswith("__index_level_")
+    ]  # fmt: skip
 
 
 def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None = None) -> str | None:
@@ -68,6 +89,17 @@ def labels_from_text(cells: list[str]) -> list[Any]:
 def are_whole(cells: Iterable[str]) -> bool:
     """Whether every cell is a whole number, written as Python would write it."""
     return all(_WHOLE.fullmatch(cell) for cell in cells)
+
+
+def column_from_text(cells: list[str]) -> list[Any]:
+    """Numbers if every cell is one or empty, otherwise text.
+
+    >>> column_from_text(["3", "", "2.5"]), column_from_text(["0041", "12"])
+    ([3.0, None, 2.5], ['0041', '12'])
+    """
+    if all(cell in _NO_NUMBER or _WHOLE.fullmatch(cell) or DECIMAL.fullmatch(cell) for cell in cells):
+        return [None if cell in _NO_NUMBER else float(cell) for cell in cells]
+    return cells
 
 
 def ids_from_text(cells: list[str]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,11 @@ from numpy.typing import NDArray
 from rpim.errors import InputError
 from rpim.formats.columns import DECIMAL, PER_ROW, find_per_row, is_called
 from rpim.formats.parquet import arrow
+from rpim.messages import some
 
 CSV_HINT = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"
+_LOOKED_AT, _FEW = 100, 8
+_NOTHING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-", "?")
 
 
 def _is_number(cell: str) -> bool:
@@ -42,6 +46,19 @@ def csv_names(path: Path) -> tuple[list[str], int]:
     return first, 1
 
 
+def columns_of_text(path: Path, names: Sequence[str], header_lines: int, delimiter: str = ",") -> list[str]:
+    """The columns in which some words and not one number are among the first lines.
+
+    A column of features with a word in it is a mistake, and a mistake it stays.
+    """
+    csv.field_size_limit(1 << 30)  # a megabyte of text is no error
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        lines = list(itertools.islice(csv.reader(file, delimiter=delimiter), header_lines, header_lines + _LOOKED_AT))
+    columns = dict(zip(names, zip(*(line for line in lines if len(line) == len(names)), strict=True), strict=False))
+    words = {name: [cell for cell in cells if cell.strip().lower() not in _NOTHING] for name, cells in columns.items()}
+    return [name for name, cells in words.items() if cells and not any(map(_is_number, cells))]
+
+
 @dataclass(frozen=True)
 class CsvLayout:
     """Which column of a .csv file is what, and how pyarrow is to read them."""
@@ -51,6 +68,8 @@ class CsvLayout:
     per_row: dict[str, str]
     """Field -> column."""
     features: list[str]
+    further: list[str]
+    """Columns of text that are none of the fields."""
 
     @classmethod
     def of(cls, path: Path, wanted: Mapping[str, str | None]) -> CsvLayout:
@@ -60,7 +79,15 @@ class CsvLayout:
         # Also those that another choice has put aside: labels among the features would give the answer away.
         not_features = {name for name in names if any(is_called(name, field) for field in PER_ROW)}
         not_features |= set(per_row.values())
-        return cls(header_lines, names, per_row, [name for name in names if name not in not_features])
+        further = [name for name in columns_of_text(path, names, header_lines) if name not in not_features]
+        not_features |= set(further)
+        features = [name for name in names if name not in not_features]
+        if "texts" in per_row and further and len(features) < _FEW:
+            raise InputError(
+                f"{path} has texts and few numbers a row ({some(features) or 'none'}), so it may be texts to embed: "
+                f"say --text-column {per_row['texts']}, or leave {further[0]!r} out."
+            )
+        return cls(header_lines, names, per_row, features, further)
 
     def options(self, columns: Sequence[str] = (), **reading: Any) -> dict[str, Any]:
         """The arguments of pyarrow's readers; only these columns, if any are named."""

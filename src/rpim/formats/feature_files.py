@@ -5,10 +5,10 @@ A reader gives the arguments of ``FeatureSet.from_arrays``, which does the check
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,13 +20,16 @@ from rpim.files import load_npy, must_exist, open_npz, reading, replacing
 from rpim.formats.columns import (
     NAMES,
     PER_ROW,
+    VIEW,
     find_column,
     find_per_row,
+    free_names,
     ids_from_text,
     labels_from_text,
 )
 from rpim.formats.csv_layout import CSV_HINT, CsvLayout, csv_names
-from rpim.formats.parquet import arrow, arrow_array, is_list, list_matrix, plain_values
+from rpim.formats.npy_stream import ArrayStream
+from rpim.formats.parquet import arrow, arrow_array, is_list, is_scalar, list_matrix, plain_values, scalar_values
 from rpim.messages import some
 
 Columns = dict[str, Any]
@@ -37,7 +40,6 @@ METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
 
 _PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
-_VIEW = re.compile(r"view_(\d+)")
 
 
 def read_features(
@@ -101,8 +103,13 @@ def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
         writer(file, columns)
 
 
-def read_beside(files: Sequence[Path], label_column: str | None, split_column: str | None) -> Columns:
-    """What stands beside the features in .parquet files that are one set of rows: labels, ids and so on."""
+def read_beside(
+    files: Sequence[Path], label_column: str | None, split_column: str | None, *, further: bool
+) -> Columns:
+    """What stands beside the features in .parquet files that are one set of rows: labels, ids and so on.
+
+    Further columns are those that all files have, if `further` ones are wanted.
+    """
     if files[0].suffix.lower() != ".parquet":
         for option, column in (("label_column", label_column), ("split_column", split_column)):
             if column is not None:
@@ -110,6 +117,7 @@ def read_beside(files: Sequence[Path], label_column: str | None, split_column: s
         return {}
     wanted = {"labels": label_column, "split": split_column}
     columns: Columns = {}
+    beside: list[Columns] = []
     metadata: dict[str, Any] = {}
     for number, file in enumerate(files):
         with reading(file):
@@ -118,14 +126,23 @@ def read_beside(files: Sequence[Path], label_column: str | None, split_column: s
             if number and set(per_row) != set(columns):
                 raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
             metadata = metadata or parquet_metadata(schema)
-            table = arrow(".parquet").read_table(file, columns=list(per_row.values()))
+            others = _further_names(schema, per_row.values()) if further else []
+            table = arrow(".parquet").read_table(file, columns=[*per_row.values(), *others])
             for field, name in per_row.items():
                 columns.setdefault(field, []).extend(table.column(name).to_pylist())
-    return {**columns, "metadata": metadata}
+            beside.append({name: list(scalar_values(table.column(name))) for name in others})
+    shared = [name for name in beside[0] if all(name in part for part in beside)]
+    joined = {name: [value for part in beside for value in part[name]] for name in shared}
+    return {**columns, "columns": joined, "metadata": metadata}
+
+
+def _further_names(schema: Any, taken: Iterable[str]) -> list[str]:
+    """The columns of a .parquet file that are none of the fields, and can be kept."""
+    return [name for name in free_names(schema.names, taken) if is_scalar(schema.field(name).type)]
 
 
 def _view_names(names: Sequence[str]) -> list[str]:
-    numbered = [(int(match[1]), name) for name in names if (match := _VIEW.fullmatch(name))]
+    numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
     return [name for _, name in sorted(numbered)]
 
 
@@ -143,16 +160,30 @@ def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -
 def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
     with open_npz(path) as archive:
         names = archive.files
-        columns: Columns = {"X": archive[npz_features(path, names, feature_column)]}
-        columns |= {field: archive[name] for field, name in find_per_row(path, names, wanted).items()}
+        features = npz_features(path, names, feature_column)
+        per_row = find_per_row(path, names, wanted)
+        columns: Columns = {"X": archive[features]}
+        columns |= {field: archive[name] for field, name in per_row.items()}
         views = [archive[name] for name in _view_names(names)]
-        if "views" in names:
+        further = _npz_further(archive, len(columns["X"]), [features, *per_row.values()])
+        if "views" in names and "views" not in further:
             stacked = archive["views"]  # (V, N, D), or (N, D) for one
             views = [*(stacked if stacked.ndim == 3 else [stacked]), *views]
-        columns["views"] = views
+        columns |= {"views": views, "columns": further}
         if "metadata_json" in names:
             columns["metadata"] = json.loads(str(archive["metadata_json"]))
         return columns
+
+
+def _npz_further(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
+    """Further keys with one value per row. What is no such thing is not even read: it may be large."""
+    found = {}
+    for name in free_names(archive.files, taken):
+        with contextlib.suppress(ValueError), archive.zip.open(f"{name}.npy") as member:
+            header = ArrayStream(member)
+            if header.shape == (n_rows,) and header.dtype.kind in "biufUSM":
+                found[name] = archive[name]
+    return found
 
 
 def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
@@ -162,10 +193,12 @@ def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Col
             views = _view_names(schema.names)
             per_row = find_per_row(path, schema.names, wanted)
             features = parquet_features(path, schema, feature_column)
-            table = file.read(columns=[features, *views, *per_row.values()])
+            further = _further_names(schema, [features, *per_row.values()])
+            table = file.read(columns=[features, *views, *per_row.values(), *further])
         columns: Columns = {"X": list_matrix(path, features, table.column(features))}
         columns["views"] = [list_matrix(path, name, table.column(name)) for name in views]
         columns |= {field: plain_values(table.column(name)) for field, name in per_row.items()}
+        columns["columns"] = {name: scalar_values(table.column(name)) for name in further}
         columns["metadata"] = parquet_metadata(schema)
         return columns
 
@@ -195,6 +228,7 @@ def _read_csv(path: Path, wanted: Wanted) -> Columns:
         table = arrow(".csv").read_csv(path, **layout.options())
         X = layout.matrix(table)
         columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
+        columns["columns"] = {name: table.column(name).to_pylist() for name in layout.further}
     for field in ("labels", "truth"):
         if field in columns:
             columns[field] = labels_from_text(columns[field])
@@ -248,6 +282,8 @@ def _write_npz(file: BinaryIO, columns: Columns) -> None:
     arrays = {"features": columns["X"]}
     arrays |= {f"view_{k}": view for k, view in enumerate(columns["views"], start=2)}
     arrays |= {field: np.asarray(columns[field]) for field in PER_ROW if columns[field] is not None}
+    arrays |= {name: values.astype(str) if values.dtype.kind == "O" else values
+               for name, values in columns["columns"].items()}
     arrays["metadata_json"] = np.asarray(json.dumps(columns["metadata"]))
     # Not numpy.savez: it stamps the time, so that the same features would never give the same file.
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -260,7 +296,7 @@ def _write_parquet(file: BinaryIO, columns: Columns) -> None:
     """In row groups, so that a memory-mapped matrix is never loaded whole."""
     pa = arrow()
     matrices = {"features": columns["X"]} | {f"view_{k}": view for k, view in enumerate(columns["views"], start=2)}
-    values = {NAMES[field][1]: columns[field] for field in PER_ROW if columns[field] is not None}
+    values = {NAMES[field][1]: columns[field] for field in PER_ROW if columns[field] is not None} | columns["columns"]
     n_rows, n_features = columns["X"].shape
 
     def batch(rows: slice) -> Any:

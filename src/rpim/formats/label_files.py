@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rpim.errors import InputError
 from rpim.files import load_npy, must_exist, open_npz, reading
-from rpim.formats.columns import find_column, is_called, labels_from_text
-from rpim.formats.parquet import arrow, plain_values
+from rpim.formats.columns import column_from_text, find_column, free_names, is_called, labels_from_text
+from rpim.formats.parquet import arrow, is_scalar, plain_values, scalar_values
 from rpim.messages import some
 
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
@@ -44,6 +44,34 @@ def read_labels(path: Path, ids: NDArray[Any], label_column: str | None) -> Any:
             "give .npy, .csv, .txt, .json or .parquet."
         )
     return labels if label_ids is None else _by_id(path, ids, label_ids, labels)
+
+
+def read_further(path: Path, ids: NDArray[Any], label_column: str | None) -> dict[str, list[Any]]:
+    """The further columns of a .csv or .parquet file that has labels by id, in the order of `ids`; of others none."""
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        return {}
+    with reading(path):
+        if suffix == ".csv":
+            with open(path, newline="", encoding="utf-8-sig") as file:
+                names, *rows = [row for row in csv.reader(file) if row] or [[]]
+            columns: Any = dict(zip(names, zip(*rows, strict=True), strict=False))
+        else:
+            table = arrow(".parquet").read_table(path)
+            names, columns = table.column_names, {}
+            for name, column in zip(names, table.columns, strict=True):
+                if is_scalar(column.type):
+                    columns[name] = scalar_values(column)
+    id_name, label_name = _id_column(path, names, ids), find_column(path, names, "labels", label_column)
+    if id_name is None or id_name not in columns:
+        return {}
+    label_ids = list(columns[id_name])
+    found = {}
+    for name in free_names(names, [id_name, str(label_name)]):
+        if name in columns:
+            values = column_from_text(list(columns[name])) if suffix == ".csv" else columns[name]
+            found[name] = _by_id(path, ids, label_ids, values)
+    return found
 
 
 def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:

@@ -65,6 +65,37 @@ def plain_values(column: Any) -> Any:
     return column.to_pylist()
 
 
+def is_scalar(arrow_type: Any) -> bool:
+    """Whether a column of this type has a number, a text, a truth value or a time in every row."""
+    types = arrow().types
+    kind = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
+    known = (
+        types.is_integer, types.is_floating, types.is_decimal, types.is_string, types.is_large_string,
+        types.is_boolean, types.is_date, types.is_timestamp, types.is_time,
+    )  # fmt: skip
+    return any(is_one(kind) for is_one in known)
+
+
+def scalar_values(column: Any) -> Any:
+    """The values of a column for which `is_scalar` holds, times as text; NaN or None where one is missing."""
+    types = arrow().types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = column.cast(arrow().float64())
+    if types.is_temporal(column.type):
+        column = _times_as_text(column)
+    is_number = types.is_integer(column.type) or types.is_floating(column.type)
+    return column.to_numpy() if is_number else column.to_pylist()
+
+
+def _times_as_text(column: Any) -> Any:
+    if arrow().types.is_timestamp(column.type) and column.type.tz is not None:
+        # As universal time: the database of time zones is not on every machine.
+        column = column.cast(arrow().timestamp(column.type.unit))
+    return column.cast(arrow().string())
+
+
 def arrow_array(values: Any) -> Any:
     """An array or list, masked or None where a value is missing, as a column; text is text even where all is missing.
 

@@ -45,6 +45,7 @@ def report(
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
     from rpim.discovery import Discovery
     from rpim.evaluation import read_truth
+    from rpim.explorer.decided_names import decided_names
     from rpim.report.page_map import careful_map
 
     discovery = Discovery.load(run)
@@ -55,9 +56,12 @@ def report(
 
         moved = Pictures(discovery.assignments.paths, discovery.ids.tolist(), images)
         pictures = [moved.path(row) for row in range(len(discovery))]
+    decided = decided_names(run)
+    if decided.problem:
+        typer.echo(f"rpim: {decided.problem}", err=True)
     write_report(
         discovery, target, features=rows, truth=told, pictures=pictures, on_map=careful_map(discovery, rows, run),
-        no_map=why, overwrite=True,
+        no_map=why, decided=decided, overwrite=True,
     )  # fmt: skip
     typer.echo(f"The report is {target}.")
 
@@ -108,5 +112,5 @@ def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: Featu
     kept = np.isin(before.ids, after.ids[: -len(new)])
     return dataclasses.replace(
         old, X=np.concatenate([old.X[kept], new.X]), ids=after.ids, labels=None, truth=None, views=(), split=None,
-        texts=after.assignments.texts, paths=after.assignments.paths,
+        texts=after.assignments.texts, paths=after.assignments.paths, columns={},
     )  # fmt: skip

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rpim.assignments import class_codes
 from rpim.class_summaries import ClassSummary
 from rpim.discovery import Discovery
+from rpim.explorer.decided_names import DecidedNames
 from rpim.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.summary import UNSTABLE, end_of, plural, short
@@ -52,8 +53,8 @@ class ClassFacts:
 
     @property
     def title(self) -> str:
-        """The suggested name, where there is one."""
-        return self.summary.suggested_name or self.name
+        """The name that was decided, or else the suggested one, where there is one."""
+        return self.summary.decided_name or self.summary.suggested_name or self.name
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,10 @@ def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) ->
     return lines
 
 
-def class_facts(discovery: Discovery, truth: NDArray[Any] | None = None) -> list[ClassFacts]:
-    """Every class with its rows to look at, in the order of the discovery's classes."""
+def class_facts(
+    discovery: Discovery, truth: NDArray[Any] | None = None, decided: DecidedNames | None = None
+) -> list[ClassFacts]:
+    """Every class with its rows to look at, in the order of the discovery's classes, by the names that were decided."""
     place = {name: row for row, name in enumerate(discovery.ids.tolist())}
 
     def items(ids: list[Any]) -> list[Item]:
@@ -92,6 +95,7 @@ def class_facts(discovery: Discovery, truth: NDArray[Any] | None = None) -> list
         return [Item(row, line, float(discovery.sureness[row])) for row, line in zip(rows, said, strict=True)]
 
     summaries = discovery.classes_table()
+    summaries = summaries if decided is None else decided.given_to(summaries)
     meant = mostly(class_codes(discovery.labels, discovery.classes), truth, len(summaries))
     return [
         ClassFacts(k, summary, items(summary.typical), items(_others(summary)), *meant[k])

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from rpim._version import __version__
 from rpim.discovery import Discovery
 from rpim.errors import InputError
+from rpim.explorer.decided_names import DecidedNames
 from rpim.features import FeatureSet
 from rpim.files import StrPath, replacing
 from rpim.methods.infomax import InfoMaxEstimator
@@ -25,6 +26,7 @@ from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
+from rpim.report.sheet import picture_sheet
 from rpim.report.thumbnails import Thumbnails
 from rpim.summary import UNSTABLE
 
@@ -73,6 +75,7 @@ def write_report(
     pictures: Sequence[Any] | None = None,
     on_map: PageMap | None = None,
     no_map: str = NO_FEATURES,
+    decided: DecidedNames | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the page, whole or not at all.
@@ -91,6 +94,8 @@ def write_report(
         Where rows are on the map; made from `features` if left out, by what is quickest.
     no_map : str
         What the page says in its place where there are no features either.
+    decided : DecidedNames, optional
+        What a person has called the classes since.
     overwrite : bool
         Replace a file of that name.
 
@@ -109,8 +114,9 @@ def write_report(
     if told is None and features is not None and features.truth is not None:
         told, compared = features.truth, _compared(discovery, features)
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
-    classes = class_facts(discovery, None if compared is None else told)
-    text = render(discovery, classes, thumbnails, compared, on_map, no_map)
+    classes = class_facts(discovery, None if compared is None else told, decided)
+    said = [] if decided is None else decided.in_words([one.summary for one in classes])
+    text = render(discovery, classes, thumbnails, compared, on_map, no_map, said)
     with replacing(target) as file:
         file.write(text.encode("utf-8", "replace"))  # half a character, as some texts have, is shown as ?
     return target
@@ -131,6 +137,7 @@ def render(
     compared: Comparison | None,
     on_map: PageMap | None,
     no_map: str = NO_FEATURES,
+    decided: Sequence[str] = (),
 ) -> str:
     """The text of the page. Names and texts are the user's: whatever they hold is shown, never obeyed."""
     new = sorted((one for one in classes if not one.summary.known and one.summary.rows),
@@ -140,14 +147,16 @@ def render(
     shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), *(one.doubtful for one in new)]
     for item in itertools.chain(*shown):
         thumbnails.of(item.row)
+    sheet = None if on_map is None else picture_sheet(thumbnails.contents, on_map.rows.tolist())
     chosen = run_facts.parameters(discovery.model)
     environment = _environment()
     style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
     return environment.get_template(_TEMPLATE).render(
         overview=overview(discovery, classes), titles=[one.title for one in classes], new=new, known=known,
         colours=colours(len(classes)), thumbnails=thumbnails, compared=compared, n_rows=len(discovery),
-        unstable=UNSTABLE, has_texts=discovery.assignments.texts is not None,
-        map=on_map, no_map=no_map, map_json=None if on_map is None else for_the_page(on_map, discovery, classes),
+        unstable=UNSTABLE, has_texts=discovery.assignments.texts is not None, decided=decided,
+        map=on_map, no_map=no_map, sheet=sheet,
+        map_json=None if on_map is None else for_the_page(on_map, discovery, classes, sheet),
         curves=run_facts.curves(discovery), parameters=chosen,
         searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
         is_infomax=isinstance(discovery.model, InfoMaxEstimator),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rpim.files import load_npy, replacing
 from rpim.labels import IntArray
 from rpim.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
 from rpim.report.facts import ClassFacts, captions
+from rpim.report.sheet import CELL, COLUMNS, Sheet
 from rpim.run_folder import MAP_FILE
 
 MAX_POINTS = 10_000
@@ -116,7 +117,9 @@ def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
     return rows
 
 
-def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts]) -> str:
+def for_the_page(
+    found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None
+) -> str:
     """The map as JSON that may stand in a page: places, classes and sureness as bytes in base 64, lines as text."""
     codes = class_codes(discovery.labels, discovery.classes)[found.rows]
     middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2
@@ -132,6 +135,7 @@ def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts]
         "known": [one.summary.known for one in classes],
         "colours": colours(len(classes)),
         "captions": captions(discovery, found.rows.tolist(), _CAPTION),
+        "sheet": None if sheet is None else {**asdict(sheet), "cell": CELL, "columns": COLUMNS},
     }
     return safe_json(facts)
 

@@ -30,7 +30,7 @@ class Thumbnails:
     """
 
     def __init__(self, contents: Sequence[Any] | None, budget: int = BUDGET) -> None:
-        self._contents = contents
+        self.contents = contents
         self._left = budget
         self._made: dict[int, str | None] = {}
         self._missing = self._beyond = 0
@@ -44,7 +44,7 @@ class Thumbnails:
 
     def __contains__(self, row: int) -> bool:
         """Whether the row has an image, be it at hand or not."""
-        content = None if self._contents is None else self._contents[row]
+        content = None if self.contents is None else self.contents[row]
         return isinstance(content, np.ndarray) or bool(content)
 
     def notes(self) -> list[str]:
@@ -62,12 +62,12 @@ class Thumbnails:
         return said
 
     def _make(self, row: int) -> str | None:
-        if row not in self or self._contents is None:
+        if row not in self or self.contents is None:
             return None
         if self._left <= 0:
             self._beyond += 1
             return None
-        kind, made = self._small(self._contents[row])
+        kind, made = self._small(self.contents[row])
         if made is None:
             self._missing += 1
             return None

@@ -1,59 +1,72 @@
 // Which colour each point has: by class, by what is known, by an amount or a column; and what stands out.
 
 import { json, numbers } from "/static/api.js";
-import { css, ofAmount, ofClass, ofKnown, ofNothing } from "/static/colours.js";
-import { byId, el } from "/static/dom.js";
+import { css, ofAmount, ofClass, ofKnown, ofNothing, ofOthers } from "/static/colours.js";
+import { byId, count, el, say } from "/static/dom.js";
 import { JUNK, model } from "/static/model.js";
 
-const NAMES = {
-  class: "class",
-  known: "known or new",
-  sureness: "sureness",
-  outlier: "how little it fits",
-  given: "given label",
-  split: "split",
-  truth: "truth",
-};
+const LISTED = 32; // kinds that a legend has room for
 let by = "class";
-let values = null; // of the column
+let column = null; // of the key `by`: {values, ends, kinds, others}
 const select = byId("colour");
 
 export function offerColours() {
-  const choices = ["class", "known", ...Object.keys(model.run.columns)];
-  select.replaceChildren(...choices.map((name) => el("option", { value: name }, NAMES[name] ?? name)));
+  const option = ([key, name]) => el("option", { value: key }, name);
+  const columns = Object.entries(model.run.columns);
+  const own = columns.filter(([key]) => isOwn(key));
+  select.replaceChildren(
+    ...[["class", "class"], ["known", "known or new"], ...columns.filter(([key]) => !isOwn(key))].map(option),
+  );
+  if (own.length) select.append(el("optgroup", { label: "Columns of the data" }, ...own.map(option)));
   select.value = by;
   legend();
 }
 
+const isOwn = (key) => key.startsWith("own-");
+const isColumn = (key) => key !== "class" && key !== "known";
+
+async function load(key) {
+  const path = `/api/columns/${encodeURIComponent(key)}`;
+  const [values, facts] = await Promise.all([numbers(path, Float32Array), json(`${path}/legend`)]);
+  return { values, ...facts };
+}
+
 select.onchange = async () => {
   const wanted = select.value;
-  if (wanted in model.run.columns) values = await numbers(`/api/columns/${encodeURIComponent(wanted)}`, Float32Array);
-  by = wanted;
+  try {
+    const loaded = isColumn(wanted) ? await load(wanted) : null;
+    if (wanted !== select.value) return; // another was chosen meanwhile
+    [by, column] = [wanted, loaded];
+  } catch (error) {
+    select.value = by;
+    say(error.message, { bad: true });
+  }
   legend();
   model.tell("colour");
 };
 
 /** After a change of version the column may be another. */
 export async function reloadColumn() {
-  if (by in model.run.columns) {
-    model.run = await json("/api/run");
-    values = await numbers(`/api/columns/${encodeURIComponent(by)}`, Float32Array);
-    model.tell("colour");
-  }
+  if (!isColumn(by)) return;
+  const [run, loaded] = await Promise.all([json("/api/run"), load(by)]);
+  model.run = run;
+  column = loaded;
+  legend();
+  model.tell("colour");
 }
 
-function range() {
-  const finite = values.filter(Number.isFinite).sort();
-  return [finite[Math.floor(0.02 * finite.length)] ?? 0, finite[Math.floor(0.98 * finite.length)] ?? 1];
+/** What a row has in the columns of the data: the one that colours the map first. */
+export function saidOf(item, most) {
+  const keys = Object.keys(item.columns).sort((a, b) => (b === by) - (a === by));
+  return keys.slice(0, most).map((key) => `${model.run.columns[key]}: ${item.columns[key]}`);
 }
 
 const pack = ([r, g, b]) => r | (g << 8) | (b << 16);
-const isNone = (name) => name === "" || name === "-1" || name === "nan";
 
 /** A function from a row to its colour in one number: hundreds of thousands are asked for at once. */
 function rule() {
   const none = pack(ofNothing());
-  if (by === "class" || (by in model.run.columns && !values)) {
+  if (by === "class") {
     const ofNumber = [];
     for (const number of model.byNumber.keys()) ofNumber[number] = pack(ofClass(number));
     return (row) => (model.codes[row] < 0 ? none : ofNumber[model.codes[row]]);
@@ -63,16 +76,13 @@ function rule() {
     for (const one of model.byNumber.values()) ofNumber[one.number] = pack(ofKnown(one.known));
     return (row) => (model.codes[row] < 0 ? none : ofNumber[model.codes[row]]);
   }
-  if (model.run.columns[by] === null) {
-    const [low, high] = by === "sureness" ? [0, 1] : range();
+  const { values, ends, kinds } = column;
+  if (ends) {
     const shades = Array.from({ length: 65 }, (_, k) => pack(ofAmount(k / 64)));
-    return (row) => {
-      const share = (values[row] - low) / Math.max(high - low, 1e-9);
-      return Number.isFinite(share) ? shades[Math.round(64 * Math.min(1, Math.max(0, share)))] : none;
-    };
+    return (row) => (Number.isNaN(values[row]) ? none : shades[Math.round(64 * values[row])]);
   }
-  const ofValue = model.run.columns[by].map((name, k) => (isNone(name) ? none : pack(ofClass(k))));
-  return (row) => ofValue[values[row]];
+  const ofKind = [...kinds.map((_, k) => pack(ofClass(k))), pack(ofOthers())];
+  return (row) => ofKind[values[row]] ?? none;
 }
 
 /** Of each row the colour, as the bytes red, green, blue and strength in one number, and how much larger it is drawn. */
@@ -113,15 +123,20 @@ export function legend() {
       entry(ofKnown(false), "new"),
       entry(ofNothing(), "no class, junk"),
     );
-  else if (model.run?.columns[by] === null)
-    box.replaceChildren(
-      ...[0, 0.25, 0.5, 0.75, 1].map((t) =>
-        entry(ofAmount(t), by === "sureness" ? `${100 * t}%` : t === 0 ? "fits" : t === 1 ? "fits least" : ""),
-      ),
-    );
-  else if (by !== "class" && model.run?.columns[by].length <= 12)
-    box.replaceChildren(
-      ...model.run.columns[by].map((name, k) => entry(isNone(name) ? ofNothing() : ofClass(k), name || "none")),
-    );
-  else box.replaceChildren();
+  else if (column) {
+    const { values, ends, kinds, others } = column;
+    const entries = ends
+      ? [
+          el("span", {}, ends[0]),
+          ...[0, 0.25, 0.5, 0.75, 1].map((t) => entry(ofAmount(t), "")),
+          el("span", {}, ends[1]),
+        ]
+      : kinds.map((name, k) => entry(ofClass(k), name));
+    if (others) entries.push(entry(ofOthers(), `${count(others, "other")}`));
+    if (values.some(Number.isNaN)) entries.push(entry(ofNothing(), "none"));
+    box.replaceChildren(...(entries.length <= LISTED + 2 ? entries : []));
+  } else box.replaceChildren();
+  const isLong = box.childElementCount > 8;
+  box.classList.toggle("long", isLong);
+  box.tabIndex = isLong ? 0 : -1; // it can be scrolled
 }

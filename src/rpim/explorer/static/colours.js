@@ -42,6 +42,9 @@ export function ofClass(number) {
 
 export const ofNothing = () => (isDark() ? [95, 95, 100] : [176, 173, 166]);
 
+/** Of all kinds that have no colour of their own: darker than nothing, or lighter where the ground is dark. */
+export const ofOthers = () => (isDark() ? [150, 150, 158] : [112, 110, 104]);
+
 /** Blue for known and orange for new, after Okabe and Ito. */
 export const ofKnown = (known) => (known ? (isDark() ? [86, 160, 220] : [0, 114, 178]) : [230, 145, 0]);
 

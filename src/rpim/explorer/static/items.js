@@ -1,6 +1,7 @@
 // The rows of a class, of the selection, or like another row: a grid that keys can walk.
 
 import { json } from "/static/api.js";
+import { saidOf } from "/static/colouring.js";
 import { css, ofClass } from "/static/colours.js";
 import { byId, el, percent } from "/static/dom.js";
 import { model } from "/static/model.js";
@@ -112,6 +113,7 @@ function card(item) {
       item.sureness < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
       item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
+      ...saidOf(item, frame ? 1 : 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),
     ),
   );
 }
@@ -180,6 +182,9 @@ box.addEventListener("scroll", () => {
   if (box.scrollTop + box.clientHeight > box.scrollHeight - 600) more();
 });
 
+model.on("colour", () => {
+  if (box.querySelector(".said")) showItems(source, { keep: true }); // what colours the map comes first
+});
 model.on("selection", () => {
   for (const one of cards()) one.setAttribute("aria-selected", model.selected.has(Number(one.dataset.row)));
 });

@@ -3,7 +3,7 @@
 import { accept, activate, junk, redo, undo } from "/static/actions.js";
 import { change, connection, json, listen, numbers } from "/static/api.js";
 import { checked } from "/static/classes.js";
-import { legend, offerColours, reloadColumn } from "/static/colouring.js";
+import { colouring, legend, offerColours, reloadColumn } from "/static/colouring.js";
 import { isDark } from "/static/colours.js";
 import { isRenaming, show, startRename } from "/static/detail.js";
 import {
@@ -18,7 +18,7 @@ import {
 } from "/static/dialogs.js";
 import { byId, count, el, later, say } from "/static/dom.js";
 import { focused } from "/static/items.js";
-import { mapFacts, pan, setLasso, zoom } from "/static/map.js";
+import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
 
 // Light or dark
@@ -85,11 +85,12 @@ model.on("state", () => {
     if (model.run) reloadColumn();
   }
   version = state.version;
+  countAll();
   selection();
 });
 model.on("run", () => {
   byId("run-name").textContent = model.run.name;
-  byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+  countAll();
   document.title = `${model.run.name} · rpim`;
   offerColours();
   if (model.run.images_moved)
@@ -101,6 +102,11 @@ model.on("run", () => {
 model.on("open", () => {
   if (model.open !== null && innerWidth <= 900) look("detail");
 });
+
+function countAll() {
+  if (model.run)
+    byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+}
 
 function selection() {
   byId("selection-bar").hidden = model.selected.size === 0;
@@ -198,7 +204,8 @@ async function heard(now) {
   last = now;
   if (model.state && ![model.state.stamp, model.coming].includes(now.stamp)) await model.refresh().catch(() => null);
   if (before && before.map !== now.map) await model.loadMap().catch(() => null);
-  if (before?.refit.status === "running" && now.refit.status !== "running") ended(now.refit);
+  const isNews = before ? before.refit.status === "running" : now.refit.unseen; // ended while no explorer was open
+  if (isNews && now.refit.status !== "running") ended(now.refit);
   background(now);
 }
 
@@ -209,7 +216,11 @@ function ended(refit) {
       seconds: 12,
     });
   if (refit.status === "failed")
-    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, { bad: true, seconds: 10 });
+    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, {
+      bad: true,
+      seconds: 10,
+      action: { name: "Fit again…", run: askRefit },
+    });
   if (refit.status === "cancelled") say("The new fit was cancelled.");
 }
 
@@ -238,7 +249,8 @@ function background(now) {
     notice.replaceChildren(el("span", {}, "A better map is being made (UMAP). It takes its place when it is ready."));
 }
 
-window.rpim = { model, mapFacts, pan, zoom, json }; // for measuring
+const colours = () => colouring({ pointed: null });
+window.rpim = { model, mapFacts, pan, zoom, json, pixelOf, colouring: colours }; // for measuring
 await model.load().catch((error) => {
   byId("offline").hidden = false;
   byId("offline").textContent = error.message;

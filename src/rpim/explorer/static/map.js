@@ -7,7 +7,7 @@ import { IndexOfPlaces } from "/static/index_of_places.js";
 import { model } from "/static/model.js";
 import { drawNames, middlesOfClasses } from "/static/names.js";
 import { painter } from "/static/points.js";
-import { colouring } from "/static/colouring.js";
+import { colouring, saidOf } from "/static/colouring.js";
 
 const stage = byId("stage");
 const over = byId("over");
@@ -115,6 +115,8 @@ function toPixel(x, y) {
   return [view.width / 2 + (x - view.x) * view.scale, view.height / 2 - (y - view.y) * view.scale];
 }
 
+export const pixelOf = (row) => toPixel(model.places[2 * row], model.places[2 * row + 1]);
+
 function resize() {
   const box = stage.getBoundingClientRect();
   if (!box.width || !box.height) return;
@@ -140,7 +142,7 @@ function drawOver() {
     [pointed, model.open].filter((number) => number !== null),
   );
   if (hovered >= 0) {
-    const [x, y] = toPixel(model.places[2 * hovered], model.places[2 * hovered + 1]);
+    const [x, y] = pixelOf(hovered);
     pen.strokeStyle = style.getPropertyValue("--ink");
     pen.lineWidth = 2;
     pen.beginPath();
@@ -205,6 +207,7 @@ function fillTip(item) {
         el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }),
         ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.sureness)}% sure`,
       ),
+      ...saidOf(item, 6).map((said) => el("p", { className: "quiet said" }, said)),
     ].filter(Boolean),
   );
 }

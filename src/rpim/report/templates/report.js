@@ -205,6 +205,31 @@
     return best;
   }
 
+  // Tiny pictures of rows, all on one sheet.
+  const cells = new Map((data.sheet?.rows ?? []).map((row, place) => [row, place]));
+  const sheet = new Image();
+  if (data.sheet) sheet.src = data.sheet.address;
+
+  function pictureOf(row) {
+    const picture = document.querySelector(`img[data-row="${row}"]`);
+    if (picture) {
+      const copy = document.createElement("img");
+      copy.src = picture.src;
+      copy.alt = "";
+      copy.classList.toggle("pixels", picture.classList.contains("pixels"));
+      return copy;
+    }
+    if (!cells.has(row) || !sheet.complete) return null;
+    const { cell, columns } = data.sheet;
+    const place = cells.get(row);
+    const copy = document.createElement("canvas");
+    copy.width = copy.height = cell;
+    copy.getContext("2d").drawImage(
+      sheet, cell * (place % columns), cell * Math.floor(place / columns), cell, cell, 0, 0, cell, cell,
+    );
+    return copy;
+  }
+
   function tell(i) {
     const k = classes[i];
     const line = (kind, text) => {
@@ -219,14 +244,8 @@
     const parts = [line("b", title + beside)];
     if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${sureness[i]}% sure`));
     parts.push(line("div", data.captions[i]));
-    const picture = document.querySelector(`img[data-row="${data.rows[i]}"]`);
-    if (picture) {
-      const copy = document.createElement("img");
-      copy.src = picture.src;
-      copy.alt = "";
-      copy.classList.toggle("pixels", picture.classList.contains("pixels"));
-      parts.push(copy);
-    }
+    const picture = pictureOf(data.rows[i]);
+    if (picture) parts.push(picture);
     tip.replaceChildren(...parts);
   }
 

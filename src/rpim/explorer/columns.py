@@ -1,0 +1,127 @@
+"""What rows can be coloured by beside their class: an amount or a kind for each row, and the legend of it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 30
+"""Kinds that have a colour of their own."""
+WIDTH = 80
+"""Characters of a value, or of a column's name, that are shown."""
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_OUTER = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The colours of a column.
+
+    Attributes
+    ----------
+    values : (N,) float32
+        Of amounts the place between the ends, from 0 to 1; of kinds the number of the kind, the one after the last for
+        all others. NaN where the row has no value.
+    ends : pair of str, or None
+        What the least and the largest amount are called; None for kinds.
+    kinds : list of str
+        The kinds, the most frequent first; none for amounts.
+    others : int
+        How many further kinds there are.
+    """
+
+    values: NDArray[np.float32]
+    ends: tuple[str, str] | None = None
+    kinds: tuple[str, ...] = ()
+    others: int = 0
+
+
+def column_of(values: NDArray[Any]) -> Column:
+    """Numbers are amounts, and so are more than a few different days; all other text is kinds."""
+    if values.dtype.kind != "O":
+        return amounts(values)
+    days = _days(values)
+    return kinds(values, values == "", MOST) if days is None else amounts(days, _day)
+
+
+def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> Column:
+    """Between the least and the largest number; a few that are far from all others do not make these look alike.
+
+    >>> found = amounts(np.array([2.0, 4.0, np.nan, 3.0]))
+    >>> found.values.tolist(), found.ends
+    ([0.0, 1.0, nan, 0.5], ('2', '4'))
+    """
+    say = say or functools.partial(in_words, digits=3)
+    halves = values.astype(np.float64) / 2  # whose differences are within range
+    is_there = np.isfinite(halves)
+    if not is_there.any():
+        return Column(np.full(len(values), np.nan, dtype=np.float32), ("", ""))
+    least, largest = halves[is_there].min(), halves[is_there].max()
+    low, high = np.quantile(halves[is_there], [_OUTER, 1 - _OUTER])
+    if not 0 < high - low < (largest - least) / 2:
+        low, high = least, largest
+    marks = ("≤ " if low > least else "", "≥ " if high < largest else "")
+    with np.errstate(invalid="ignore"):
+        share = np.clip((halves - low) / (high - low), 0, 1) if high > low else np.full(len(values), 0.5)
+    shares = np.where(is_there, share, np.nan).astype(np.float32)
+    return Column(shares, (marks[0] + say(2 * low), marks[1] + say(2 * high)))
+
+
+def kinds(values: NDArray[Any], missing: NDArray[np.bool_], most: int | None = None) -> Column:
+    """The different values, the most frequent first.
+
+    >>> found = kinds(np.array(["b", "a", "", "b", "c"]), np.array([False, False, True, False, False]), most=2)
+    >>> found.values.tolist(), found.kinds, found.others
+    ([0.0, 1.0, nan, 0.0, 2.0], ('b', 'a'), 1)
+    """
+    listed = values.tolist()
+    counted = Counter(value for value, gone in zip(listed, missing.tolist(), strict=True) if not gone)
+    order = sorted(counted, key=lambda value: (-counted[value], value))
+    place = {value: k for k, value in enumerate(order[:most])}
+    codes = np.array([place.get(value, len(place)) for value in listed], dtype=np.float32)
+    codes[missing] = np.nan
+    return Column(codes, kinds=tuple(map(in_words, place)), others=len(order) - len(place))
+
+
+def has_values(values: NDArray[Any]) -> bool:
+    """Whether there is anything to see in a column."""
+    return bool((values != "").any() if values.dtype.kind == "O" else np.isfinite(values).any())
+
+
+def in_words(value: Any, digits: int = 5) -> str:
+    """A value on one line and not too long, of a number no more than the first digits; "" where it is missing.
+
+    >>> in_words(np.float64(2024.0)), in_words(0.123456789), in_words(123456.7), in_words(math.nan)
+    ('2024', '0.12346', '123457', '')
+    """
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        number = float(value)
+        is_short = abs(number) < 1e15 and (number.is_integer() or abs(number) >= 10**digits)
+        return "" if math.isnan(number) else f"{number:.0f}" if is_short else f"{number:.{digits}g}"
+    text = " ".join(str(value).split()).encode("utf-8", "replace").decode()  # half a character cannot be sent
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _days(values: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Seconds since 1970, where all texts begin with a day and there are more than a few of them."""
+    texts = set(values.tolist()) - {""}
+    if len(texts) <= MOST or not all(_DAY.match(text) for text in texts):
+        return None
+    try:
+        seconds = {text: np.datetime64(text[:19], "s").astype(np.float64) for text in texts}
+    except ValueError:
+        return None
+    return np.array([seconds.get(text, np.nan) for text in values.tolist()], dtype=np.float64)
+
+
+def _day(seconds: float) -> str:
+    return str(np.datetime64(round(seconds), "s"))[:10]

@@ -1,0 +1,144 @@
+"""A new fit whose server was killed: the next server takes it over, gets its result, or cancels it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import rpim
+from rpim import InputError
+from rpim.explorer.background import RUNNING, Background
+from rpim.explorer.jobs import STOPPED, Job, held, is_held
+from rpim.explorer.workbench import Workbench
+
+SERVER = """
+import os, signal, sys, time
+from pathlib import Path
+from rpim.explorer.background import Background
+from rpim.explorer.jobs import is_held
+from rpim.explorer.workbench import Workbench
+
+run = Path(sys.argv[1])
+background = Background(Workbench(run))
+background.refit(0)
+while not is_held(run / "refits" / ".running"):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def wait_until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def slow(animals):
+    """The same run, whose next fit takes minutes."""
+    facts = json.loads((animals / "run.json").read_text())
+    facts["parameters"] |= {"max_iter": 200_000, "schedule": "paper"}
+    (animals / "run.json").write_text(json.dumps(facts))
+    return animals
+
+
+@contextmanager
+def next_server(run):
+    bench = Workbench(run)
+    background = Background(bench)
+    try:
+        yield bench, background.refitting, background
+    finally:
+        bench.versions.store.close()
+
+
+def killed_while_fitting(run):
+    """The number of the process that fits, once the server that started it was killed by the system."""
+    source = str(Path(rpim.__file__).parents[1])
+    ended = subprocess.run(
+        [sys.executable, "-c", SERVER, run], env={**os.environ, "PYTHONPATH": source}, timeout=60, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert is_held(run / "refits" / RUNNING)
+    return int((run / "refits" / RUNNING / "pid").read_text())
+
+
+def is_gone(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{number}/stat")
+    return stat.is_file() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"  # dead, and nobody waits for it here
+
+
+def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow):
+    number = killed_while_fitting(slow)
+    with next_server(slow) as (bench, job, background):
+        assert job.status == "running"
+        wait_until(lambda: job.progress().get("share", 0) > 0)
+        seen = job.progress()["share"]
+        wait_until(lambda: job.progress()["share"] > seen)
+        with pytest.raises(InputError, match="A new fit is running already"):
+            background.refit(0)
+        job.cancel()
+        assert job.status == "cancelled"
+        wait_until(lambda: is_gone(number))
+        wait_until(lambda: not (slow / "refits" / RUNNING).exists())
+        assert bench.versions.numbers() == [0]
+        background.refit(0)  # there may be another now
+        job.cancel()
+    with next_server(slow) as (_, job, _):
+        wait_until(lambda: job.status != "running")
+
+
+def test_it_gets_the_result(animals):
+    killed_while_fitting(animals)
+    with next_server(animals) as (bench, job, _):
+        assert job.status == "running"
+        assert bench.versions.active == 0
+        wait_until(lambda: job.status != "running")
+        assert job.status == "done"
+        assert "unseen" not in job.progress()
+        assert (bench.versions.active, bench.versions.numbers()) == (1, [0, 1])
+    assert not (animals / "refits" / RUNNING).exists()
+
+
+def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals):
+    killed_while_fitting(animals)
+    wait_until(lambda: not is_held(animals / "refits" / RUNNING))
+    with next_server(animals) as (bench, job, _):
+        wait_until(lambda: job.status != "running")
+        assert job.progress()["status"] == "done"
+        assert job.progress()["unseen"] is True
+        assert bench.versions.active == 1
+    with next_server(animals) as (bench, job, _):  # and that once
+        assert (job.status, bench.versions.active) == ("idle", 1)
+
+
+def test_a_fit_that_died_with_its_server_is_offered_again(slow):
+    os.kill(killed_while_fitting(slow), signal.SIGKILL)
+    wait_until(lambda: not is_held(slow / "refits" / RUNNING))
+    with next_server(slow) as (bench, job, _):
+        wait_until(lambda: job.status != "running")
+        assert job.progress() == {"status": "failed", **STOPPED, "unseen": True}
+        assert bench.versions.numbers() == [0]
+
+
+def test_a_folder_is_held_as_long_as_its_process_lives(tmp_path):
+    assert not is_held(tmp_path)
+    with held(tmp_path):
+        assert is_held(tmp_path)
+        job = Job("fit", tmp_path)
+        with pytest.raises(InputError, match="A fit is running already: wait for it, or cancel it"):
+            job.start("nothing", lambda folder: [], lambda folder: None)
+    assert not is_held(tmp_path)
