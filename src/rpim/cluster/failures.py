@@ -1,0 +1,45 @@
+"""What a user can do about it when a cluster fails, in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rpim.cluster.connection import imported_ray
+from rpim.errors import InputError
+from rpim.messages import first_line
+
+
+@contextlib.contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """Turn what Ray raises about a cluster that is full, or lost, into one sentence; other errors stay as they are."""
+    ray = imported_ray()
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        said = what_failed(error)
+        if said is None:
+            raise
+        raise InputError(said) from error
+
+
+def what_failed(error: BaseException) -> str | None:
+    """What is wrong and what to do, where it is the cluster that failed; None where it is the work."""
+    raised = imported_ray().exceptions
+    cause = getattr(error, "cause", None) or error
+    if isinstance(cause, InputError):
+        return str(cause)
+    if isinstance(cause, raised.ObjectStoreFullError):
+        return "The object store of Ray is full: start Ray with a larger object_store_memory, or ask for fewer workers."
+    if isinstance(cause, raised.OutOfDiskError):
+        return "The disk to which Ray moves what does not fit into memory is full: free some of it."
+    if isinstance(cause, raised.OutOfMemoryError):
+        return "A machine of the cluster has run out of memory: ask for fewer workers, or larger machines."
+    if isinstance(cause, raised.RayActorError) and "creation task" in str(cause):
+        last = str(cause).strip().splitlines()[-1].strip()
+        return f"A worker could not start ({last}): install the same packages on all machines of the cluster."
+    if isinstance(cause, raised.WorkerCrashedError | raised.RayActorError | raised.NodeDiedError):
+        return "A worker was lost, for want of memory perhaps: ask for fewer workers, and call it again to go on."
+    if isinstance(cause, raised.LocalRayletDiedError | raised.RaySystemError | raised.ObjectLostError):
+        return f"The cluster was lost ({first_line(cause)}): call it again to go on."
+    return None
