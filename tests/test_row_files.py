@@ -53,6 +53,16 @@ def test_rows_by_number(stored, name):
     assert rows.take(np.array([], dtype=int)).shape == (0, 3)
 
 
+def test_a_span_that_ends_within_a_row_group_has_nothing_of_what_follows(stored):
+    """Rows 0 to 6 are one row group: it is read two rows at a time, of which the first row alone is wanted."""
+    ((first, block),) = stored["one.parquet"].blocks(0, 1, 2)
+    assert first == 0
+    np.testing.assert_array_equal(block, MATRIX[:1])
+    assert list(stored["parquets"].pieces(19, 22)) == [
+        (stored["parquets"].files[0], 19, 20), (stored["parquets"].files[1], 0, 1), (stored["parquets"].files[2], 0, 1),
+    ]  # fmt: skip
+
+
 def test_a_pass_that_is_left_early_ends_its_reader(stored):
     import threading
 

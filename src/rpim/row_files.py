@@ -102,6 +102,12 @@ class RowFiles:
         """The files, in order."""
         return [part.path for part in self._parts]
 
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Path, int, int]]:
+        """The files that hold the rows from `start` to `stop`, and which of theirs: from where, to where."""
+        for part, begin, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
+            if begin < stop and end > start:
+                yield part.path, int(max(start - begin, 0)), int(min(stop, end) - begin)
+
     @property
     def fits(self) -> bool:
         """Whether a fit may have all rows in memory: as they are, normalised, projected, and some hundred classes."""
@@ -305,7 +311,7 @@ class _ParquetPart:
         with reading(self.path), self._opened() as file:
             groups = list(range(first, last))
             for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
-                matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
+                matrix = self._matrix(batch, row)[max(0, start - row) : max(0, stop - row)]  # the group may go on
                 row += len(batch)
                 if len(matrix):
                     yield matrix
