@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from rpim.errors import InputError
+
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -16,3 +18,9 @@ RayAddress = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="With --ray: how many; else one a core.")]
+
+
+def check_workers(ray: str | None, workers: int | None) -> None:
+    """Raise where workers are asked for without a cluster."""
+    if ray is None and workers is not None:
+        raise InputError("--workers says how many workers --ray is to use: say --ray as well, or leave it out.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,11 +159,12 @@ def embed_for_run(
 @contextlib.contextmanager
 def features_of_new(
     path: Path, run: Path, output: Path | None, *, labels: Path | None = None, label_column: str | None = None,
-    text_column: str | None = None, weights: Path | None = None, quiet: bool = False,
+    text_column: str | None = None, weights: Path | None = None, quiet: bool = False, workers: int | None = None,
 ) -> Iterator[Path]:  # fmt: skip
     """The path of features: `path`, or where it holds images or texts, their features by the encoder of the run.
 
-    Those are gone when all is done; if it is interrupted, what is embedded stays beside the output to be gone on with.
+    So many `workers` of a cluster embed them, where it is said; else this process does. Their features are gone when
+    all is done; if it is interrupted, what is embedded stays beside the output to be gone on with.
     """
     from rpim.embed.sources import is_source, read_source
 
@@ -175,6 +177,15 @@ def features_of_new(
 
     items = read_source(path, labels=labels, label_column=label_column, text_column=text_column)
     encoder = encoder_of(read_run_file(run)["provenance"]["data"]["metadata"], weights)
+    if workers is not None and output is not None:
+        from rpim.cluster.embedding import embed_on_ray
+
+        place = output.with_name(f"{output.name}.features")
+        report = embed_on_ray(items, encoder, place, workers, reuse=True, verbose=not quiet)
+        tell(items, report, encoder.identity, quiet=True)
+        yield place
+        shutil.rmtree(place, ignore_errors=True)
+        return
     with contextlib.ExitStack() as stack:
         if output is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-"))) / "features.parquet"
