@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
+from typing import Any
 
 from rpim.cluster.connection import imported_ray
 from rpim.errors import InputError
@@ -21,6 +23,11 @@ def in_a_sentence() -> Iterator[None]:
         if said is None:
             raise
         raise InputError(said) from error
+
+
+def unprinted() -> contextlib.AbstractContextManager[Any]:
+    """What Ray's threads print of workers that were lost stays off standard output."""
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 def what_failed(error: BaseException) -> str | None:

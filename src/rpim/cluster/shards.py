@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpim.cluster.connection import imported_ray
-from rpim.cluster.failures import in_a_sentence
+from rpim.cluster.failures import in_a_sentence, unprinted
 from rpim.errors import InputError
 from rpim.files import reading, replacing, writing
 from rpim.progress import Progress
@@ -226,7 +225,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
-    """No progress bars, hints and warnings of Ray Data, and not what its threads print of workers that were lost."""
+    """No progress bars, hints and warnings of Ray Data."""
     import ray.data
 
     context, log = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
@@ -237,7 +236,7 @@ def _quiet(ray: Any) -> Iterator[None]:
     for name in before:
         setattr(context, name, wanted[name])
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with unprinted():
             yield
     finally:
         log.setLevel(level)
