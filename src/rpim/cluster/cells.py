@@ -62,7 +62,7 @@ def run_cells_on_ray(
                 kept.add(_answer(ray, ready[0], running.pop(ready[0])))
                 progress.advance(1)
         finally:
-            for other in running:
+            for other in ray.wait(list(running), num_returns=len(running), timeout=0)[1] if running else ():
                 ray.cancel(other, force=True)
 
 

@@ -102,10 +102,18 @@ class _Driver:
                 known = {number: self._cached[number].known for number in met | also_met}
                 tasks.append(self._task.remote(stored, there, known))
             return [self._answer(task) for task in tasks]
+        except Exception:
+            # Not cancelled: Ray 2.60 ends this very process where a task is cancelled in the moment in which it ends.
+            self._unfinished(tasks, timeout=None)
+            raise
         except BaseException:
-            for task in tasks:
+            for task in self._unfinished(tasks, timeout=0.0):
                 self._ray.cancel(task)
             raise
+
+    def _unfinished(self, tasks: list[Any], timeout: float | None) -> list[Any]:
+        found: list[Any] = self._ray.wait(tasks, num_returns=len(tasks), timeout=timeout)[1] if tasks else []
+        return found
 
     def _store(self, thing: Any) -> tuple[Any, set[int]]:
         """Put it where tasks find it; the numbers of the cached functions in it."""
