@@ -161,14 +161,15 @@ def test_what_is_not_ours_is_left_alone(ray_here, tmp_path):
         check_folder(out, overwrite=True)
 
 
-def test_the_command_writes_a_folder_that_discover_reads(ray_here, command):
-    words = {"card": "my bank card was lost or stolen", "rate": "what is the exchange rate of the dollar"}
-    lines = [{"text": f"{text}{' please' * i}", "label": name, "id": f"{name}-{i}"} for name, text in words.items()
-             for i in range(5)]  # fmt: skip
+def test_the_commands_from_texts_to_classes(ray_here, command):
+    words = {"card": "my bank card was lost or stolen", "rate": "what is the exchange rate of the dollar",
+             "pin": "I forgot the PIN code"}  # fmt: skip
+    lines = [{"text": f"{text}{' please' * i}", "label": name if name != "pin" and i < 3 else None, "id": f"{name}-{i}"}
+             for name, text in words.items() for i in range(5)]  # fmt: skip
     Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"text": " ", "id": "none"}\n')
     code, out, err = command("embed", "t.jsonl", "-o", "spread", "--ray", "--workers", 2)
     assert code == 0
-    assert "10 texts embedded by all-MiniLM-L6-v2@" in out
+    assert "15 texts embedded by all-MiniLM-L6-v2@" in out
     assert out.endswith("Next: rpim discover spread -o RUN\n")
     assert err.splitlines()[1:] == ["  none: the text is empty"]
     assert command("embed", "t.jsonl", "-o", "unspread.parquet", "-q")[0] == 0
@@ -177,6 +178,12 @@ def test_the_command_writes_a_folder_that_discover_reads(ray_here, command):
     assert (a.ids.tolist(), a.labels.tolist(), a.texts) == (b.ids.tolist(), b.labels.tolist(), b.texts)
     assert a.metadata == b.metadata
     assert pq.read_schema("spread/part-00000.parquet").equals(pq.read_schema("unspread.parquet"))
+    code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--resamples", 0, "--no-report", "-q")
+    assert code == 0
+    Path("new.csv").write_text("text\nWhat is the rate of the euro?\nwhere is my stolen bank card\n")
+    assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 2) == (0, "", "")
+    assert pq.read_table("classes")["label"].to_pylist() == ["rate", "card"]
+    assert not list(Path().glob("classes.*"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rpim.cluster.connection import connected
+from rpim.cluster.options import kept_in_parts
 from rpim.cluster.shards import Made, Shards, Span, check_folder, make_shards
 from rpim.embed.command import features_of_new
 from rpim.errors import InputError
@@ -80,9 +81,11 @@ def predict_command(
         raise InputError("--ray writes a folder of .parquet files: give -o FOLDER.")
     check_folder(output, how["overwrite"])
     Predictor.load(run)  # a run that is damaged is known before a cluster is joined
-    with connected(ray, workers) as n, features_of_new(
-        new, run, output, text_column=text_column, weights=weights, workers=n
-    ) as rows:  # fmt: skip
+    with (
+        kept_in_parts(output),
+        connected(ray, workers) as n,
+        features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
+    ):
         predict_on_ray(run, rows, output, n, verbose=True, **how)
 
 

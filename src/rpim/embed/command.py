@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim.cluster.options import RayAddress
+from rpim.cluster.options import RayAddress, kept_in_parts
 from rpim.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def embed(
         from rpim.cluster.connection import connected
         from rpim.cluster.embedding import embed_on_ray
 
-        with connected(ray, workers) as n_workers:
+        with kept_in_parts(output), connected(ray, workers) as n_workers:
             report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
     tell(items, report, opened.identity, quiet)
     if not quiet:
