@@ -78,6 +78,16 @@ def refused(message, path):
     assert "\n" not in str(error.value)
 
 
+def test_a_missing_shard_is_named(tmp_path):
+    for number in (0, 1, 3):
+        np.save(tmp_path / f"part-{number:05d}.npy", MATRIX)
+    refused(r"lacks part-00002\.npy: write it again", tmp_path)
+    (tmp_path / "part-00003.npy").rename(tmp_path / "part-00002.npy")
+    assert len(RowFiles(tmp_path)) == 150
+    (tmp_path / "part-00001.npy").rename(tmp_path / "others.npy")  # who names files otherwise has another order in mind
+    assert len(RowFiles(tmp_path)) == 150
+
+
 def test_bad_files_are_named(tmp_path):
     refused("is not there", tmp_path / "gone.npy")
     (tmp_path / "empty").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from rpim.run_folder import RUN_FILE
 READ_BYTES = 32 << 20
 """What is read at once; two blocks are read ahead."""
 _AHEAD = 2
+SHARD = re.compile(r"part-(\d{5,})\.(?:npy|parquet)")
+"""What files that were written together are called; a number that is not there is a file that is missing."""
 
 Matrix = NDArray[Any]
 
@@ -233,6 +236,11 @@ def _files(path: Path) -> list[Path]:
     kinds = {file.suffix.lower() for file in files}
     if len(kinds) > 1:
         raise InputError(f"{path} holds .npy and .parquet files ({some(file.name for file in files)}): keep one kind.")
+    numbers = {int(found[1]) for file in files if (found := SHARD.fullmatch(file.name))}
+    lacking = sorted(set(range(max(numbers, default=0))) - numbers)
+    if lacking and len(numbers) == len(files):
+        missing = f"part-{lacking[0]:05d}{files[0].suffix}"
+        raise InputError(f"{path} lacks {missing}: write it again, or number the files from part-00000 on.")
     return files
 
 

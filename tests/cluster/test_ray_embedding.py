@@ -123,7 +123,7 @@ def test_a_worker_that_is_killed_costs_no_row_and_doubles_none(ray_here, tmp_pat
     embed(items, Lengths(), tmp_path / "unspread.parquet")
     same(tmp_path / "spread", tmp_path / "unspread.parquet")
     assert report.embedded == 8
-    assert sorted(file.name for file in (tmp_path / "spread").iterdir()) == ["part-00001.parquet", "part-00002.parquet"]
+    assert sorted(file.name for file in (tmp_path / "spread").iterdir()) == ["part-00000.parquet", "part-00001.parquet"]
 
 
 def test_rows_that_kill_every_worker_are_named_and_the_rest_is_not_made_again(ray_here, tmp_path):

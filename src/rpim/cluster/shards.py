@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -25,13 +24,13 @@ from rpim.cluster.failures import in_a_sentence, unprinted
 from rpim.errors import InputError
 from rpim.files import reading, replacing, writing
 from rpim.progress import Progress
+from rpim.row_files import SHARD
 from rpim.run_folder import put_in_place
 from rpim.unfinished import PLAN_FILE, unfinished_folder
 
 MAX_TRIES = 3
 """A span whose worker was lost is given to another one; after so many its rows are to blame."""
 
-_SHARD = re.compile(r"part-\d{5,}\.parquet")
 _FILES = (".parquet", ".npz", ".npy", ".csv", ".json")
 
 
@@ -117,10 +116,12 @@ class Shards:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self) -> None:
-        """Let the folder take its place."""
+        """Let the folder take its place, its files numbered without a gap: one that is missing later is noticed."""
         with writing(self.output):
             for file in [*self.folder.glob("part-*.json"), *self.folder.glob("part-*.tries"), self.folder / PLAN_FILE]:
                 file.unlink()
+            for number, file in enumerate(sorted(self.folder.glob("part-*.parquet"))):
+                file.rename(file.with_stem(f"part-{number:05d}"))
             put_in_place(self.folder, self.output)
 
 
@@ -134,7 +135,7 @@ def check_folder(output: Path, overwrite: bool = False) -> None:
         return
     if not overwrite:
         raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if not output.is_dir() or not all(_SHARD.fullmatch(file.name) for file in output.iterdir()):
+    if not output.is_dir() or not all(SHARD.fullmatch(file.name) for file in output.iterdir()):
         raise InputError(f"{output} holds more than shards of rows, so it is not overwritten: choose another name.")
 
 
