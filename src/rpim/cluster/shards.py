@@ -31,6 +31,8 @@ from rpim.unfinished import PLAN_FILE, unfinished_folder
 MAX_TRIES = 3
 """A span whose worker was lost is given to another one; after so many its rows are to blame."""
 
+MAX_FILES = 100_000
+"""As many as there are numbers of five digits, by which names are in the order of the rows."""
 _FILES = (".parquet", ".npz", ".npy", ".csv", ".json")
 
 
@@ -89,6 +91,7 @@ class Shards:
         self, output: Path, plan: dict[str, Any], n_rows: int, size: int, what: str, overwrite: bool = False
     ) -> None:
         self.output = output.resolve()
+        size = max(size, -(-n_rows // MAX_FILES))
         starts = range(0, n_rows, size)
         self.spans = [Span(number, start, min(start + size, n_rows)) for number, start in enumerate(starts)]
         self.folder = unfinished_folder(self.output, {**plan, "rows_a_file": size}, what, overwrite)
@@ -118,8 +121,10 @@ class Shards:
     def finish(self) -> None:
         """Let the folder take its place, its files numbered without a gap: one that is missing later is noticed."""
         with writing(self.output):
-            for file in [*self.folder.glob("part-*.json"), *self.folder.glob("part-*.tries"), self.folder / PLAN_FILE]:
-                file.unlink()
+            for file in self.folder.iterdir():  # notes, and what lost workers have left
+                if not SHARD.fullmatch(file.name) and file.name != PLAN_FILE:
+                    file.unlink()
+            (self.folder / PLAN_FILE).unlink()
             for number, file in enumerate(sorted(self.folder.glob("part-*.parquet"))):
                 file.rename(file.with_stem(f"part-{number:05d}"))
             put_in_place(self.folder, self.output)

@@ -106,9 +106,9 @@ class Items:
         def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
             return None if values is None else values[rows]
 
-        content = self.content[rows] if isinstance(self.content, list) else _Stretch(self.content, rows)
-        if isinstance(content[0], Path):
-            content = [path.resolve() for path in content]
+        content: Sequence[Any] = _Stretch(self.content, rows)
+        if isinstance(self.content, list):
+            content = [one.resolve() if isinstance(one, Path) else one for one in self.content[rows]]
         return dataclasses.replace(
             self, content=content, ids=self.ids[rows], labels=taken(self.labels), truth=taken(self.truth),
             split=taken(self.split), skipped=[],
