@@ -148,3 +148,13 @@ def animals(tmp_path):
     model.fit(features.rows(), features.labels)
     Discovery.from_fit(model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture(scope="session")
+def ray_here():
+    """A Ray on this machine, started once, since that takes seconds; gives the number of its workers."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    from rpim.cluster.connection import connected
+
+    with connected(workers=3) as workers:
+        yield workers

@@ -71,6 +71,16 @@ def test_rows_by_number(stored, name):
     assert rows.take(np.array([], dtype=int)).shape == (0, 3)
 
 
+def test_a_span_that_ends_within_a_row_group_has_nothing_of_what_follows(stored):
+    """Rows 0 to 6 are one row group: it is read two rows at a time, of which the first row alone is wanted."""
+    ((first, block),) = stored["one.parquet"].blocks(0, 1, 2)
+    assert first == 0
+    np.testing.assert_array_equal(block, MATRIX[:1])
+    assert list(stored["parquets"].pieces(19, 22)) == [
+        (stored["parquets"].files[0], 19, 20), (stored["parquets"].files[1], 0, 1), (stored["parquets"].files[2], 0, 1),
+    ]  # fmt: skip
+
+
 def test_a_pass_that_is_left_early_ends_its_reader(stored):
     import threading
 
@@ -84,6 +94,16 @@ def refused(message, path):
     with pytest.raises(InputError, match=message) as error:
         RowFiles(path)
     assert "\n" not in str(error.value)
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    for number in (0, 1, 3):
+        np.save(tmp_path / f"part-{number:05d}.npy", MATRIX)
+    refused(r"lacks part-00002\.npy: write it again", tmp_path)
+    (tmp_path / "part-00003.npy").rename(tmp_path / "part-00002.npy")
+    assert len(RowFiles(tmp_path)) == 150
+    (tmp_path / "part-00001.npy").rename(tmp_path / "others.npy")  # who names files otherwise has another order in mind
+    assert len(RowFiles(tmp_path)) == 150
 
 
 def test_bad_files_are_named(tmp_path):

@@ -17,7 +17,7 @@ import typer
 from rpim._version import __version__
 from rpim.benchmark.command import benchmark
 from rpim.choices import choose
-from rpim.cluster.options import RayAddress, Workers
+from rpim.cluster.options import RayAddress, Workers, check_workers
 from rpim.embed.command import EncoderName, TextColumn, Weights, embed
 from rpim.embed.finetune_command import finetune
 from rpim.errors import BAD_INPUT
@@ -179,6 +179,7 @@ def discover(
     """Give every row of DATA its class, known or new, and write the run folder."""
     from rpim.run_folder import check_target
 
+    check_workers(ray, workers)
     check_target(output, overwrite)
     from rpim.embed.command import embed_for_run, read_data
     from rpim.features import FeatureSet
@@ -266,7 +267,10 @@ def predict(
     run: Run,
     new: New,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out. With --ray a folder."
+        ),
     ] = None,
     feature_column: FeatureColumn = None,
     probabilities: Annotated[
@@ -278,11 +282,22 @@ def predict(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Give new rows the classes of a run, in files of any size."""
     from rpim.assignments import check_export
 
+    check_workers(ray, workers)
+    if ray is not None:
+        from rpim.cluster.prediction import predict_command
+
+        predict_command(
+            run, new, output, ray, workers, feature_column=feature_column, probabilities=probabilities,
+            refined=refined, any_encoder=any_encoder, text_column=text_column, weights=weights, overwrite=overwrite,
+        )  # fmt: skip
+        return
     if output is not None:
         check_export(output, overwrite)
     from rpim.embed.command import features_of_new

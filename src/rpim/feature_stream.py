@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rpim.errors import InputError
+from rpim.feature_spans import FeatureSpans
 from rpim.features import FeatureSet
 from rpim.files import StrPath
 from rpim.formats.column_stream import open_columns
+from rpim.formats.feature_files import is_pim_folder
+from rpim.row_files import is_row_folder
 
 
 class FeatureStream:
@@ -19,7 +22,7 @@ class FeatureStream:
 
     Parameters
     ----------
-    path : path of an .npz, .npy, .parquet or .csv file, or of PIM's folder of feature maps
+    path : path of an .npz, .npy, .parquet or .csv file, of a folder of .npy or .parquet files, or of PIM's feature maps
         An array in Fortran order, whose rows lie all over the file, is read whole.
     feature_column : str, optional
         The .parquet column (or .npz key) with the features, where several could be meant.
@@ -45,10 +48,18 @@ class FeatureStream:
 
     def __init__(self, path: StrPath, *, feature_column: str | None = None) -> None:
         self.path = Path(path)
-        self._columns = open_columns(self.path, feature_column)
-        self.n_rows = self._columns.n_rows
+        self._spans: FeatureSpans | None = None
+        if is_row_folder(self.path) and not is_pim_folder(self.path):
+            self._spans = FeatureSpans(self.path, feature_column)
+            self.n_rows: int | None = len(self._spans)
+        else:
+            self._columns = open_columns(self.path, feature_column)
+            self.n_rows = self._columns.n_rows
 
     def __iter__(self) -> Iterator[FeatureSet]:
+        if self._spans is not None:
+            yield from self._spans.blocks()
+            return
         first_row, n_features = 0, None
         for columns in self._columns.blocks():
             try:

@@ -20,7 +20,14 @@ from rpim.blocks import BLOCK_VALUES
 from rpim.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.errors import InputError
 from rpim.files import StrPath
-from rpim.formats.feature_files import is_pim_folder, read_beside, read_features, write_features
+from rpim.formats.feature_files import (
+    column_names,
+    is_pim_folder,
+    read_beside,
+    read_features,
+    view_names,
+    write_features,
+)
 from rpim.formats.label_files import read_labels
 from rpim.further_columns import further_columns
 from rpim.labels import BoolArray, unlabelled_rows
@@ -177,6 +184,8 @@ class FeatureSet:
                 "X": rows[:] if rows.fits else rows,
                 **read_beside(rows.files, in_path, split_column, further=rows.fits),
             }
+            if rows.fits:
+                columns["views"] = [RowFiles(path, name, memory)[:] for name in view_names(column_names(rows.files[0]))]
         if labels is not None:
             columns["labels"] = None
         try:

@@ -81,18 +81,17 @@ def under_way(model: DiscoveryEstimator, features: FeatureSet, output: Path) -> 
 def spread_over(address: str | None, workers: int | None, model: DiscoveryEstimator) -> Iterator[Place | None]:
     """The workers that ``--ray`` and ``--workers`` ask for; None where they do not."""
     if address is None:
-        if workers is not None:
-            raise InputError(f"--workers {workers} was given without --ray, which starts them: say both, or neither.")
         yield None
         return
     from rpim.cluster.connection import connected
+    from rpim.cluster.tasks import spread_tasks
     from rpim.cluster.training import OnRay
     from rpim.methods.infomax import InfoMaxEstimator
 
     if not isinstance(model, InfoMaxEstimator):
         name = type(model).__name__.lower()
         raise InputError(f"--method {name} cannot be spread over workers, only rpim, pim, tim and rim: drop --ray.")
-    with connected(address, workers) as n_workers:
+    with connected(address, workers) as n_workers, spread_tasks():
         yield OnRay(n_workers)
 
 

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+Place = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
+"""Does the work for every item, and gives the results in their order."""
+
+_place: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
+@contextlib.contextmanager
+def done_by(place: Place) -> Iterator[None]:
+    """Within it, `side_by_side` leaves the work to `place`; see `rpim.cluster.tasks`.
+
+    >>> with done_by(lambda work, items: [work(item) for item in reversed(items)]):
+    ...     side_by_side(abs, [-1, -2])
+    [2, 1]
+    """
+    before = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(before)
 
 
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -17,6 +39,9 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[
 
     The result does not depend on the number of cores: each item is worked on by a single one, and nothing is shared.
     """
+    place = _place.get()
+    if place is not None:
+        return place(work, list(items))
     n_threads = torch.get_num_threads()
     if n_threads == 1:
         return [work(item) for item in items]

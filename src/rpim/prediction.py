@@ -130,15 +130,19 @@ class Predictor:
             for block in stream:
                 if block.first_row == 0:
                     self.check(block, any_encoder=any_encoder)
-                columns = assign(self.model, block).columns()
-                if probabilities or refined:
-                    rows = block.rows(normalise=self.model.normalise)  # (n, D)
-                if probabilities:
-                    columns |= self._probabilities(rows, in_lists=_has_lists(target))
-                if refined:
-                    columns["refined"] = self.model.transform(rows)
-                table.append(columns)
+                table.append(self.columns(block, probabilities, refined, in_lists=_has_lists(target)))
                 progress.advance(len(block))
+
+    def columns(self, block: FeatureSet, probabilities: bool, refined: bool, *, in_lists: bool) -> dict[str, Any]:
+        """What is written of these rows; see `assign_file`. A .parquet holds probabilities in lists."""
+        columns = assign(self.model, block).columns()
+        if probabilities or refined:
+            rows = block.rows(normalise=self.model.normalise)  # (n, D)
+        if probabilities:
+            columns |= self._probabilities(rows, in_lists=in_lists)
+        if refined:
+            columns["refined"] = self.model.transform(rows)
+        return columns
 
     def _probabilities(self, rows: FloatArray, *, in_lists: bool) -> dict[str, Any]:
         each = self.model.predict_proba(rows)  # (n, K)
@@ -151,8 +155,12 @@ class Predictor:
         if target is None:
             yield CsvTable(sys.stdout)
         else:
-            with new_table(target, {"rpim_classes": self.model.classes_.tolist()}) as table:
+            with self.new_table(target) as table:
                 yield table
+
+    def new_table(self, target: Path) -> contextlib.AbstractContextManager[Table]:
+        """A file for `columns` of blocks, which says what the classes are."""
+        return new_table(target, {"rpim_classes": self.model.classes_.tolist()})
 
 
 def _checked_output(output: StrPath | None, *, refined: bool, overwrite: bool) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from rpim.run_folder import RUN_FILE
 READ_BYTES = 32 << 20
 """What is read at once; two blocks are read ahead."""
 _AHEAD = 2
+SHARD = re.compile(r"part-(\d{5,})\.(?:npy|parquet)")
+"""What files that were written together are called; a number that is not there is a file that is missing."""
 
 Matrix = NDArray[Any]
 
@@ -115,6 +118,12 @@ class RowFiles:
     def state(self) -> list[tuple[str, int, int]]:
         """Name, size and date of each file: as long as it stays the same, the rows do."""
         return [(os.fspath(path.resolve()), (at := path.stat()).st_size, at.st_mtime_ns) for path in self.files]
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Path, int, int]]:
+        """The files that hold the rows from `start` to `stop`, and which of theirs: from where, to where."""
+        for part, begin, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
+            if begin < stop and end > start:
+                yield part.path, int(max(start - begin, 0)), int(min(stop, end) - begin)
 
     @property
     def fits(self) -> bool:
@@ -241,6 +250,11 @@ def _files(path: Path) -> list[Path]:
     kinds = {file.suffix.lower() for file in files}
     if len(kinds) > 1:
         raise InputError(f"{path} holds .npy and .parquet files ({some(file.name for file in files)}): keep one kind.")
+    numbers = {int(found[1]) for file in files if (found := SHARD.fullmatch(file.name))}
+    lacking = sorted(set(range(max(numbers, default=0))) - numbers)
+    if lacking and len(numbers) == len(files):
+        missing = f"part-{lacking[0]:05d}{files[0].suffix}"
+        raise InputError(f"{path} lacks {missing}: write it again, or number the files from part-00000 on.")
     return files
 
 

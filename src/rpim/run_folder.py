@@ -86,12 +86,13 @@ def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
                 _to_disk(file)
             check_target(folder, overwrite)  # somebody else may have written it meanwhile
             with uninterrupted():
-                _put_in_place(partial, target)
+                put_in_place(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _put_in_place(partial: Path, target: Path) -> None:
+def put_in_place(partial: Path, target: Path) -> None:
+    """Rename a folder to what it is to be called; what is there makes room for it, and is gone once it has."""
     if not target.exists():
         os.rename(partial, target)
     else:

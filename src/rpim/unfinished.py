@@ -23,12 +23,12 @@ from typing import Any
 from torch import Tensor
 
 from rpim.files import reading, replacing, writing
+from rpim.plans import PLAN_FILE, is_of
 from rpim.tensor_files import pack, unpack
 from rpim.training_state import TrainingState
 
 SAVE_EVERY = 30.0
 """Seconds."""
-PLAN_FILE = "plan.json"
 START_FILE = "start.safetensors"
 TRAINING_FILE = "training.safetensors"
 WORKERS_FOLDER = "workers"
@@ -49,20 +49,13 @@ class Unfinished:
         self._plan = json.loads(json.dumps(plan))
         self._start: bytes | None = None
         self._saved = time.monotonic()
-        if self.folder.exists() and not self._is_mine():
+        if self.folder.exists() and not is_of(self.folder, self._plan):
             self.remove()
 
     @property
     def exists(self) -> bool:
         """Whether there is something to go on with."""
         return (self.folder / START_FILE).is_file()
-
-    def _is_mine(self) -> bool:
-        try:
-            plan: Any = json.loads((self.folder / PLAN_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(plan == self._plan)
 
     def start(self) -> tuple[dict[str, Tensor], Any] | None:
         """What `keep_start` was given, in the fit that is gone on with."""

@@ -14,7 +14,7 @@ import torch
 
 from rpim import RPIM, Discovery
 from rpim import unfinished as unfinished_fits
-from rpim.cluster import shards
+from rpim.cluster import row_shards
 from rpim.cluster.training import OnRay
 from rpim.engine import InMemory, Streamed
 from rpim.errors import InputError
@@ -47,7 +47,7 @@ def problem(blobs, tmp_path):
 def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, cuts):
     """With searches, start and calibration; of three workers one has a single row. Two of them are handed an array."""
     x, y, folder = problem
-    monkeypatch.setattr(shards, "bounds", lambda *_: cuts)
+    monkeypatch.setattr(row_shards, "bounds", lambda *_: cuts)
     parameters = {"n_classes": 12, "random_state": 0, "n_components": 16, "abstain": 0.1}
     one = RPIM(**parameters).fit(x, y)
     with fits_at(OnRay(n_workers)):
@@ -66,7 +66,7 @@ def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, c
 def test_a_shard_is_in_memory_or_read_again_as_it_fits(ray_here, problem):
     """In the order of the files but for the labelled rows, which come first."""
     x, y, folder = problem
-    shard = shards.cut(RowFiles(folder), 2)[1]
+    shard = row_shards.cut(RowFiles(folder), 2)[1]
     codes = y[shard.start : shard.stop]
     prepare = Preparation(normalise=False, components=None, device=torch.device("cpu"))
 
@@ -159,7 +159,7 @@ def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workers", "2"], "--workers 2 was given without --ray"),
+        (["--workers", "2"], "--workers says how many workers --ray is to use"),
         (["--ray", "--n-classes", "2"], "--n-classes 2 is smaller"),
         (["--ray", "--method", "gcd"], "--method gcd cannot be spread over workers"),
     ],

@@ -19,7 +19,7 @@ from rpim._version import __version__
 from rpim.benchmark.arrivals import ArrivalsCase, follow
 from rpim.benchmark.cells import Cell
 from rpim.benchmark.outcomes import save_outcome
-from rpim.benchmark.protocol import Case, Unseen
+from rpim.benchmark.protocol import Case, Parts, Unseen
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
 from rpim.errors import InputError
 from rpim.labels import IntArray
@@ -32,19 +32,22 @@ from rpim.saved_model import METHODS, plain
 _CHOSEN = ("trade_off", "beta", "weight_decay", "agreement")
 
 
-def run_cell(cell: Cell, threads: int, folder: Path | None = None) -> Record:
-    """The record of a cell; whatever goes wrong is an ``error`` in it. Its outcome goes into the benchmark's folder."""
+def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts | None = None) -> Record:
+    """The record of a cell; whatever goes wrong is an ``error`` in it. Its outcome goes into the benchmark's folder.
+
+    The rows are read from the disk, where they are not at hand.
+    """
     # Never more threads than the user allows by OMP_NUM_THREADS.
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
     try:
-        return {**cell.facts, **_measured(cell, folder)}
+        return {**cell.facts, **_measured(cell, folder, parts)}
     except Exception as error:
         what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
         return {**cell.facts, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
 
 
-def _measured(cell: Cell, folder: Path | None) -> Record:
-    case = cell.case()
+def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
+    case = cell.case(parts)
     model = METHODS[cell.method.method](**cell.method.parameters)
     if "calibrate" in model.get_params() and "calibrate" not in cell.method.parameters:
         model.set_params(calibrate=False)  # it changes no class, and would count as time of the method

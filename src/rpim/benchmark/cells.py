@@ -40,9 +40,9 @@ class Cell:
     keeps_sample: bool = False
     """Whether it leaves a sample of its rows for the figures; the first seed does. Decides no result."""
 
-    def case(self) -> Case:
-        """The problem, read from the disk."""
-        return self.draw.case(divide(self.data.read()), self.seed)
+    def case(self, parts: Parts | None = None) -> Case:
+        """The problem, of rows that are at hand or else read from the disk."""
+        return self.draw.case(divide(self.data.read()) if parts is None else parts, self.seed)
 
     @property
     def key(self) -> Record:

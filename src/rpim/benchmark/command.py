@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim.errors import BAD_INPUT, FAILURE
+from rpim.cluster.options import RayAddress, Workers, check_workers
+from rpim.errors import BAD_INPUT, FAILURE, InputError
 
 if TYPE_CHECKING:
+    from rpim.benchmark.cells import Cell, CellFile
     from rpim.benchmark.studies import Study
 
 
@@ -56,6 +60,8 @@ def benchmark(
         str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,9 +79,11 @@ def benchmark(
     from rpim.benchmark.cells import CellFile, check_output, planned_cells
     from rpim.benchmark.plan import make_plan
     from rpim.benchmark.raw_images import checked_images, embed_images
-    from rpim.benchmark.runner import run_cells
     from rpim.benchmark.tables import describe_failure, records_of, write_tables
 
+    check_workers(ray, workers)
+    if ray is not None and jobs is not None:
+        raise InputError("--jobs is for cells on this machine alone: with --ray, say --workers.")
     check_output(output)
     images = checked_images(data or (), encoder, weights, output)
     plan = make_plan(
@@ -88,22 +96,45 @@ def benchmark(
         typer.echo("rpim: interrupted while images were embedded; the same command goes on from there.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     cells = planned_cells(plan)
-    kept = CellFile(output)
+    with _runner(ray, workers, plan.jobs) as run:  # a cluster that is not there is known before the folder is
+        kept = CellFile(output)
+        try:
+            run(cells, kept)
+        except KeyboardInterrupt:
+            raise _interrupted(kept, cells) from None
     try:
-        run_cells(cells, kept, plan.jobs, verbose=True)
         records = records_of(cells, kept)
         typer.echo(write_tables(output, plan.studies, records), nl=False)
         _write_page(output, plan.studies, records, _as_typed(context))
     except KeyboardInterrupt:
-        done = f"{kept.n_done(cells)} of {len(cells)} cells done"
-        typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
+        raise _interrupted(kept, cells) from None
     failed = [record for record in records if "error" in record]
     for record in failed:
         typer.echo(f"rpim: {describe_failure(record)}", err=True)
     if failed:
         typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
         raise typer.Exit(FAILURE)
+
+
+@contextlib.contextmanager
+def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callable[[list[Cell], CellFile], None]]:
+    """What runs the cells: processes of this machine, or tasks of a cluster."""
+    if ray is None:
+        from rpim.benchmark.runner import run_cells
+
+        yield partial(run_cells, jobs=jobs, verbose=True)
+        return
+    from rpim.cluster.cells import run_cells_on_ray
+    from rpim.cluster.connection import connected
+
+    with connected(ray, workers) as n:
+        yield partial(run_cells_on_ray, workers=n, verbose=True)
+
+
+def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
+    done = f"{kept.n_done(cells)} of {len(cells)} cells done"
+    typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
+    return typer.Exit(BAD_INPUT)
 
 
 def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:

@@ -50,7 +50,7 @@ def run_cells(
     running: list[_Running] = []
     # By the number of jobs alone: a benchmark that goes on after an interruption computes as it would have without.
     threads = max(1, cores() // jobs)
-    with _CellProgress(verbose) as progress:
+    with CellProgress(verbose) as progress:
         progress.expect(len(todo))
         try:
             for count in range(len(todo)):
@@ -66,7 +66,7 @@ def run_cells(
                 other.end()
 
 
-class _CellProgress(Progress):
+class CellProgress(Progress):
     """Judges the time left by all cells, of which one may take longer than the last half minute that rich looks at."""
 
     def __enter__(self) -> Progress:

@@ -67,6 +67,7 @@ def imported_ray() -> Any:
     """Ray itself, or the sentence that says how to install it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself, and warns of
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it writes straight to the terminal
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -81,12 +82,14 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         cores = os.cpu_count() or 1
-        ray.init(address=LOCAL, num_cpus=max(cores, workers or 1), include_dashboard=False, **quiet)
+        with _silent_terminal():
+            ray.init(address=LOCAL, num_cpus=max(cores, workers or 1), include_dashboard=False, **quiet)
         return
     if found["host"]:
         _must_answer(address, found["host"].strip("[]"), int(found["port"]))
     try:
-        ray.init(address=address, **quiet)
+        with _silent_terminal():
+            ray.init(address=address, **quiet)
     except Exception as error:  # of many kinds: no such cluster, another version of Ray or Python, a timeout
         raise InputError(f"The Ray cluster at {address} cannot be joined ({first_line(error)}).") from error
 
@@ -95,6 +98,21 @@ def _must_be_the_same(ray: Any, address: str) -> None:
     joined = ray.get_runtime_context().gcs_address
     if address not in (LOCAL, AUTO, joined):
         raise InputError(f"{address} was asked for, but this process is part of the Ray at {joined}: leave that first.")
+@contextlib.contextmanager
+def _silent_terminal() -> Iterator[None]:
+    """Ray's core tells the terminal, past Python, that it was asked to tell it nothing."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no terminal, nor anything in its place
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _must_answer(address: str, host: str, port: int) -> None:

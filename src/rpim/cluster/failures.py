@@ -1,9 +1,11 @@
-"""What went wrong on a worker, in one sentence where it can be said in one."""
+"""What a user can do about it when a cluster fails, in one sentence."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
+from typing import Any
 
 from rpim.cluster.connection import imported_ray
 from rpim.errors import InputError
@@ -12,31 +14,17 @@ from rpim.messages import first_line
 
 @contextlib.contextmanager
 def in_a_sentence() -> Iterator[None]:
-    """Turn Ray's accounts of a failure, a page each, into what the worker itself said, or what there is too little of.
+    """Turn what Ray raises about a worker, or a cluster that is full or lost, into one sentence.
 
-    Raises
-    ------
-    InputError
-        For bad input found by a worker, and for too little memory, object store or disk.
+    Other errors stay as they are.
     """
-    exceptions = imported_ray().exceptions
     try:
         yield
     except Exception as error:
         for cause in _causes(error):
-            if isinstance(cause, InputError):
-                raise InputError(str(cause)) from error
-            if isinstance(cause, exceptions.ObjectStoreFullError):
-                raise InputError(
-                    "Ray's object store is full: give more memory (ray start --object-store-memory), fewer workers, or "
-                    "rows as .npy or .parquet files, which workers read themselves."
-                ) from error
-            if isinstance(cause, exceptions.OutOfDiskError) or getattr(cause, "errno", None) == 28:
-                raise InputError("A worker has no space left on its disk: free some of it.") from error
-            if isinstance(cause, exceptions.OutOfMemoryError | MemoryError):
-                raise InputError(
-                    f"A worker ran out of memory ({first_line(cause)}): give --memory, or more workers."
-                ) from error
+            said = what_failed(cause)
+            if said is not None:
+                raise InputError(said) from error
         raise
 
 
@@ -44,7 +32,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error, and those that it came from, on whatever worker."""
     waiting, seen = [error], set()
     while waiting:
-        one = waiting.pop()
+        one = waiting.pop(0)
         if id(one) in seen:
             continue
         seen.add(id(one))
@@ -52,3 +40,30 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         failures = getattr(one, "worker_failures", {})
         others = [*failures.values(), *(getattr(one, name, None) for name in ("cause", "controller_failure"))]
         waiting += [other for other in [*others, one.__cause__] if isinstance(other, BaseException)]
+
+
+def unprinted() -> contextlib.AbstractContextManager[Any]:
+    """What Ray's threads print of workers that were lost stays off standard output."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def what_failed(error: BaseException) -> str | None:
+    """What is wrong and what to do, where it is the cluster that failed; None where it is the work."""
+    raised = imported_ray().exceptions
+    cause = getattr(error, "cause", None) or error
+    if isinstance(cause, InputError):
+        return str(cause)
+    if isinstance(cause, raised.ObjectStoreFullError):
+        return "The object store of Ray is full: start Ray with a larger object_store_memory, or ask for fewer workers."
+    if isinstance(cause, raised.OutOfDiskError):
+        return "The disk to which Ray moves what does not fit into memory is full: free some of it."
+    if isinstance(cause, raised.OutOfMemoryError):
+        return "A machine of the cluster has run out of memory: ask for fewer workers, or larger machines."
+    if isinstance(cause, raised.RayActorError) and "creation task" in str(cause):
+        last = str(cause).strip().splitlines()[-1].strip()
+        return f"A worker could not start ({last}): install the same packages on all machines of the cluster."
+    if isinstance(cause, raised.WorkerCrashedError | raised.RayActorError | raised.NodeDiedError):
+        return "A worker was lost, for want of memory perhaps: ask for fewer workers, and call it again to go on."
+    if isinstance(cause, raised.LocalRayletDiedError | raised.RaySystemError | raised.ObjectLostError):
+        return f"The cluster was lost ({first_line(cause)}): call it again to go on."
+    return None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rpim.errors import BAD_INPUT, InputError
 
 RayAddress = Annotated[
     str | None,
@@ -16,3 +21,21 @@ RayAddress = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="With --ray: how many; else one a core.")]
+
+
+def check_workers(ray: str | None, workers: int | None) -> None:
+    """Raise where workers are asked for without a cluster."""
+    if ray is None and workers is not None:
+        raise InputError("--workers says how many workers --ray is to use: say --ray as well, or leave it out.")
+
+
+@contextlib.contextmanager
+def kept_in_parts(output: Path) -> Iterator[None]:
+    """Say at a Ctrl-C that what is done of a folder is not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"rpim: interrupted; what is done is in {output}.parts, and the same command goes on from there.", err=True
+        )
+        raise typer.Exit(BAD_INPUT) from None

@@ -23,7 +23,7 @@ from torch import Tensor
 from rpim import unfinished as unfinished_fits
 from rpim.cluster.connection import LOCAL, connected, imported_ray
 from rpim.cluster.failures import in_a_sentence
-from rpim.cluster.shards import Shard, cut
+from rpim.cluster.row_shards import Shard, cut
 from rpim.head import Head
 from rpim.labels import IntArray
 from rpim.memory_budget import usual_budget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rpim.cluster.options import RayAddress, kept_in_parts
 from rpim.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def embed(
             help="A folder of images, a .csv, .jsonl or .parquet with texts, or a Hugging Face dataset on disk.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FEATURES", help=".parquet or .npz")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FEATURES", help=".parquet or .npz; with --ray a folder.")
+    ],
     encoder: EncoderName = None,
     weights: Weights = None,
     labels: Annotated[
@@ -58,7 +62,11 @@ def embed(
     mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Items at once.")] = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes that decode images; half the cores.")] = None,
+    ray: RayAddress = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Processes that decode images, half the cores; with --ray, that embed."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the augmented views.")] = 0,
     device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
@@ -67,7 +75,11 @@ def embed(
     """Turn images or texts into features; stopped, it goes on where it was when called again."""
     from rpim.embed.sources import read_source
 
-    if output.exists() and not overwrite:
+    if ray is not None:
+        from rpim.cluster.shards import check_folder
+
+        check_folder(output, overwrite)
+    elif output.exists() and not overwrite:
         raise InputError(f"{output} exists already: choose another name, or say --overwrite.")
     items = read_source(source, labels=labels, label_column=label_column, text_column=text_column)
     if no_labels:
@@ -76,10 +88,17 @@ def embed(
     from rpim.embed.encoders import open_encoder
 
     opened = _adjusted(open_encoder(items.kind, encoder, weights, device), image_size, mean, std)
-    report = embed_items(
-        items, opened, output, views=views, batch_size=batch_size, workers=workers, seed=seed, overwrite=overwrite,
-        verbose=not quiet,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "views": views, "batch_size": batch_size, "seed": seed, "overwrite": overwrite, "verbose": not quiet,
+    }  # fmt: skip
+    if ray is None:
+        report = embed_items(items, opened, output, workers=workers, **how)
+    else:
+        from rpim.cluster.connection import connected
+        from rpim.cluster.embedding import embed_on_ray
+
+        with kept_in_parts(output), connected(ray, workers) as n_workers:
+            report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
     tell(items, report, opened.identity, quiet)
     if not quiet:
         typer.echo(f"Next: rpim discover {output} -o RUN")
@@ -140,11 +159,12 @@ def embed_for_run(
 @contextlib.contextmanager
 def features_of_new(
     path: Path, run: Path, output: Path | None, *, labels: Path | None = None, label_column: str | None = None,
-    text_column: str | None = None, weights: Path | None = None, quiet: bool = False,
+    text_column: str | None = None, weights: Path | None = None, quiet: bool = False, workers: int | None = None,
 ) -> Iterator[Path]:  # fmt: skip
     """The path of features: `path`, or where it holds images or texts, their features by the encoder of the run.
 
-    Those are gone when all is done; if it is interrupted, what is embedded stays beside the output to be gone on with.
+    So many `workers` of a cluster embed them, where it is said; else this process does. Their features are gone when
+    all is done; if it is interrupted, what is embedded stays beside the output to be gone on with.
     """
     from rpim.embed.sources import is_source, read_source
 
@@ -157,6 +177,15 @@ def features_of_new(
 
     items = read_source(path, labels=labels, label_column=label_column, text_column=text_column)
     encoder = encoder_of(read_run_file(run)["provenance"]["data"]["metadata"], weights)
+    if workers is not None and output is not None:
+        from rpim.cluster.embedding import embed_on_ray
+
+        place = output.with_name(f"{output.name}.features")
+        report = embed_on_ray(items, encoder, place, workers, reuse=True, verbose=not quiet)
+        tell(items, report, encoder.identity, quiet=True)
+        yield place
+        shutil.rmtree(place, ignore_errors=True)
+        return
     with contextlib.ExitStack() as stack:
         if output is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-"))) / "features.parquet"

@@ -53,7 +53,7 @@ def read_dataset(path: Path, label_column: str | None = None, text_column: str |
         return next((columns[c] for c in columns if c == wanted or (wanted is None and is_called(c, name))), None)
 
     return Items.of(
-        "images", _Pictures(path, [table.column(images[0]) for table in tables]), path, field("ids"),
+        "images", _Pictures(path, parts, images[0]), path, field("ids"),
         labels=field("labels", label_column), truth=field("truth"), split=field("split"),
         columns=plain_columns({name: columns[name] for name in free_names(list(columns), [str(label_column)])}),
     )  # fmt: skip
@@ -62,9 +62,14 @@ def read_dataset(path: Path, label_column: str | None = None, text_column: str |
 class _Pictures(Sequence[Any]):
     """The images of a column, read from its memory-mapped files when asked for."""
 
-    def __init__(self, path: Path, columns: list[Any]) -> None:
-        self._path = path
+    def __init__(self, path: Path, parts: list[Path], name: str) -> None:
+        self._path, self._parts, self._name = path, parts, name
+        columns = [_table(part).column(name) for part in parts]
         self._column = arrow().chunked_array([chunk for column in columns for chunk in column.chunks])
+
+    def __reduce__(self) -> Any:
+        """Another process maps the files by itself."""
+        return _Pictures, (self._path.resolve(), [part.resolve() for part in self._parts], self._name)
 
     def __len__(self) -> int:
         return len(self._column)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,24 +97,16 @@ def embed(
     check_export(output, overwrite or reuse, SUFFIXES)
     if not output.parent.is_dir():
         raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
-    if views and items.kind != "images":
-        raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
     if not isinstance(encoder, Encoder):
         encoder = open_encoder(items.kind, encoder, weights, device)
-    if encoder.kind != items.kind:
-        raise InputError(f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}.")
     if batch_size is not None:
         encoder.batch_size = batch_size
-    plan = {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
-    if output.exists() and reuse:
-        before = FeatureSet.read(output).metadata
-        if all(before.get(fact) == plan[fact] for fact in ("encoder", "items", "views", "seed")):
-            return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-        if not overwrite:
-            raise InputError(f"{output} holds other items, or those of another encoder: remove it.")
+    plan = plan_of(items, encoder, views, seed)
+    if reuse and is_made(output, plan, overwrite):
+        return EmbeddingReport(0, len(items), [], 0.0, 0.0)
     parts = Parts(output, plan, overwrite)
     done = parts.done()
-    work = _Work(parts, encoder, 1 + views)
+    work = Work(parts.add, encoder, 1 + views)
     with Progress(verbose, "embedding") as progress:
         progress.expect(len(items))
         progress.advance(len(done))
@@ -124,11 +117,46 @@ def embed(
     return EmbeddingReport(work.n_embedded, len(done), skipped, work.seconds, work.encoder_seconds)
 
 
-class _Work:
-    """Batches go through the encoder into parts: one every few seconds, and one at a Ctrl-C."""
+def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, Any]:
+    """What decides the rows: the encoder, the items, and the augmented views.
 
-    def __init__(self, parts: Parts, encoder: Encoder, views: int) -> None:
-        self._parts, self._encoder, self._views = parts, encoder, views
+    Raises
+    ------
+    InputError
+        If the encoder is not one of such items, or they have no views.
+    """
+    if views and items.kind != "images":
+        raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
+    if encoder.kind != items.kind:
+        raise InputError(f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}.")
+    return {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
+
+
+def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
+    """Whether these very features are there; raises where there are others that may not be overwritten."""
+    if not output.exists():
+        return False
+    before = FeatureSet.read(output).metadata
+    if all(before.get(fact) == plan[fact] for fact in ("encoder", "items", "views", "seed")):
+        return True
+    if not overwrite:
+        raise InputError(f"{output} holds other items, or those of another encoder: remove it.")
+    return False
+
+
+class Work:
+    """Batches go through the encoder, and are kept: every few seconds, and at a Ctrl-C.
+
+    Parameters
+    ----------
+    keep : function of positions, rows (n, V, D) and reasons
+        Where they go.
+    """
+
+    def __init__(
+        self, keep: Callable[[list[int], NDArray[np.float32], dict[int, str]], None], encoder: Encoder, views: int
+    ) -> None:
+        self._add, self._encoder, self._views = keep, encoder, views
         self._positions: list[int] = []
         self._rows: list[NDArray[np.float32]] = []
         self._reasons: dict[int, str] = {}
@@ -168,7 +196,7 @@ class _Work:
     def _keep(self) -> None:
         if self._positions or self._reasons:
             rows = np.concatenate(self._rows) if self._rows else np.empty((0, self._views, 0), dtype=np.float32)
-            self._parts.add(self._positions, rows, self._reasons)
+            self._add(self._positions, rows, self._reasons)
             self._positions, self._rows, self._reasons = [], [], {}
 
 
@@ -197,13 +225,10 @@ def _assemble(
         found.update(positions.tolist())
         reasons |= left_out
         n_features = max(n_features, rows.shape[2])
-    names = items.ids.tolist()
-    skipped = [*items.skipped, *((str(names[position]), reasons[position]) for position in sorted(reasons))]
+    skipped = all_skipped(items, reasons)
     if not found:
         parts.remove()
-        raise InputError(
-            f"None of the {len(items):,} {items.kind} of {items.source} can be used ({skipped[0][0]}: {skipped[0][1]})."
-        )
+        raise none_usable(items, skipped)
     order = np.array(sorted(found), dtype=np.int64)  # (n,)
     # On disk, since they need not fit into memory.
     matrices = [
@@ -216,15 +241,39 @@ def _assemble(
             for view, matrix in enumerate(matrices):
                 matrix[places] = rows[:, view]
 
-    def chosen(values: Any) -> Any:
+    features = feature_set(items, order, matrices, metadata_of(plan, items, skipped))
+    features.write(output, overwrite=overwrite)
+    return skipped
+
+
+def all_skipped(items: Items, reasons: dict[int, str]) -> list[tuple[str, str]]:
+    """The items that cannot be used by their ids, those that were known before first."""
+    names = items.ids.tolist()
+    return [*items.skipped, *((str(names[position]), reasons[position]) for position in sorted(reasons))]
+
+
+def none_usable(items: Items, skipped: Sequence[tuple[str, str]]) -> InputError:
+    """The sentence where there is nothing to write."""
+    name, reason = skipped[0]
+    return InputError(f"None of the {len(items):,} {items.kind} of {items.source} can be used ({name}: {reason}).")
+
+
+def metadata_of(plan: dict[str, Any], items: Items, skipped: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What the features keep of their making."""
+    return {**plan, "source": str(items.source.resolve()), "skipped": list(skipped)}
+
+
+def feature_set(
+    items: Items, order: NDArray[np.int64], matrices: Sequence[NDArray[np.float32]], metadata: dict[str, Any]
+) -> FeatureSet:
+    """The items at these positions, with their rows: a matrix of each view."""
+
+    def chosen(values: list[str] | None) -> list[str] | None:
         return None if values is None else [values[position] for position in order]
 
-    features = FeatureSet.from_arrays(
+    return FeatureSet.from_arrays(
         matrices[0], labels=None if items.labels is None else items.labels[order], ids=items.ids[order],
         truth=None if items.truth is None else items.truth[order], views=matrices[1:], texts=chosen(items.texts),
         paths=chosen(items.paths), split=None if items.split is None else items.split[order],
-        columns={name: values[order] for name, values in items.columns.items()},
-        metadata={**plan, "source": str(items.source.resolve()), "skipped": skipped},
+        columns={name: values[order] for name, values in items.columns.items()}, metadata=metadata,
     )  # fmt: skip
-    features.write(output, overwrite=overwrite)
-    return skipped

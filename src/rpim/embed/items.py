@@ -106,6 +106,20 @@ class Items:
         """How many items have a label."""
         return 0 if self.labels is None else int((~unlabelled_rows(self.labels)).sum())
 
+    def part(self, rows: slice) -> Items:
+        """Some of the items, as another process can be given them: files by their full path."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[rows]
+
+        content: Sequence[Any] = _Stretch(self.content, rows)
+        if isinstance(self.content, list):
+            content = [one.resolve() if isinstance(one, Path) else one for one in self.content[rows]]
+        return dataclasses.replace(
+            self, content=content, ids=self.ids[rows], labels=taken(self.labels), truth=taken(self.truth),
+            split=taken(self.split), skipped=[],
+        )  # fmt: skip
+
     @property
     def paths(self) -> list[str] | None:
         """The full path of every file, where the items are files."""
@@ -117,3 +131,16 @@ class Items:
     def texts(self) -> list[str] | None:
         """The texts, where the items are texts."""
         return list(self.content) if self.kind == "texts" else None
+
+
+class _Stretch(Sequence[Any]):
+    """Some of a sequence that fetches when asked."""
+
+    def __init__(self, whole: Sequence[Any], rows: slice) -> None:
+        self._whole, self._places = whole, range(len(whole))[rows]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._whole[self._places[row]]

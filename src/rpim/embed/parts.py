@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.errors import InputError
-from rpim.files import open_npz, reading, replacing, writing
-
-PLAN_FILE = "plan.json"
+from rpim.files import open_npz, reading, replacing
+from rpim.plans import unfinished_folder
 
 
 class Parts:
@@ -41,27 +39,8 @@ class Parts:
     """
 
     def __init__(self, output: Path, plan: dict[str, Any], overwrite: bool = False) -> None:
-        self.folder = output.with_name(f"{output.name}.parts")
-        self._plan = json.loads(json.dumps(plan))
-        if self.folder.exists() and not self._is_mine():
-            if not overwrite:
-                raise InputError(
-                    f"{self.folder} holds the beginning of another embedding (another encoder, or other items): "
-                    "say --overwrite, choose another output, or remove it."
-                )
-            self.remove()
-        with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
-        with replacing(self.folder / PLAN_FILE) as file:
-            file.write(json.dumps(self._plan, indent=2).encode())
+        self.folder = unfinished_folder(output, plan, "embedding (another encoder, or other items)", overwrite)
         self._n_parts = max((int(path.stem[5:]) for path in self._files()), default=0)
-
-    def _is_mine(self) -> bool:
-        try:
-            plan: Any = json.loads((self.folder / PLAN_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return not any(self.folder.iterdir())
-        return bool(plan == self._plan)
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("part-??????.npz"))

@@ -27,9 +27,19 @@ class Batch(NamedTuple):
 
 
 def prepared_batches(
-    items: Items, positions: Sequence[int], encoder: Encoder, *, views: int, workers: int | None, seed: int
+    items: Items,
+    positions: Sequence[int],
+    encoder: Encoder,
+    *,
+    views: int,
+    workers: int | None,
+    seed: int,
+    first: int = 0,
 ) -> Iterator[Batch]:
-    """The items at these positions, in this order, `encoder.batch_size` at a time (texts more, see above)."""
+    """The items at these positions, in this order, `encoder.batch_size` at a time (texts more, see above).
+
+    Where the items are part of others, `first` says which: what is drawn for each does not depend on the part.
+    """
     if items.kind == "texts":
         step = encoder.batch_size * TEXTS_AT_ONCE
         for start in range(0, len(positions), step):
@@ -38,7 +48,7 @@ def prepared_batches(
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) // 2)
     loader: DataLoader[Any] = DataLoader(
-        _Pictures(items.content, encoder.prepare, views, seed),
+        _Pictures(items.content, encoder.prepare, views, seed, first),
         batch_size=encoder.batch_size,
         sampler=positions,
         num_workers=min(workers, -(-len(positions) // encoder.batch_size)),
@@ -61,8 +71,8 @@ def _texts(items: Items, positions: Sequence[int], encoder: Encoder) -> Batch:
 class _Pictures(Dataset[Any]):
     """What a worker needs of the images."""
 
-    def __init__(self, content: Sequence[Any], prepare: Any, views: int, seed: int) -> None:
-        self._content, self._prepare, self._views, self._seed = content, prepare, views, seed
+    def __init__(self, content: Sequence[Any], prepare: Any, views: int, seed: int, first: int) -> None:
+        self._content, self._prepare, self._views, self._seed, self._first = content, prepare, views, seed, first
 
     def __getitem__(self, position: int) -> tuple[int, list[Any] | str]:
         """The views of an image, each of shape (3, size, size), or the reason why there are none."""
@@ -72,7 +82,8 @@ class _Pictures(Dataset[Any]):
             seen = [prepare(content)]
             for view in range(2, 1 + self._views):
                 # Of its own for each view of each image, so that neither batches nor a stop change it.
-                seen.append(prepare.augmented(content, np.random.default_rng((self._seed, position, view))))
+                random = np.random.default_rng((self._seed, self._first + position, view))
+                seen.append(prepare.augmented(content, random))
         except Unusable as reason:
             return position, str(reason)
         return position, seen

@@ -31,7 +31,8 @@ from rpim.formats.parquet import arrow, list_matrix, plain_values
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
 """A block has as many rows as keep within both."""
 
-_FIELDS = ("ids", "texts", "paths")
+FIELDS = ("ids", "texts", "paths")
+"""What is read beside the features."""
 _READ_AHEAD = 1 << 20
 _CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads some 30 of them ahead
 
@@ -58,13 +59,14 @@ def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
     return _parquet(path, feature_column) if suffix == ".parquet" else _csv(path)
 
 
-def _rows_per_block(n_features: int) -> int:
+def rows_per_block(n_features: int) -> int:
+    """How many rows of so many features a block has."""
     return max(1, min(BLOCK_ROWS, BLOCK_VALUES // max(1, n_features)))
 
 
 def _block_sizes(shape: Sequence[int]) -> Iterator[int]:
     """How many rows each block has; one block without rows where there are none."""
-    step = _rows_per_block(shape[1])
+    step = rows_per_block(shape[1])
     for start in range(0, max(1, shape[0]), step):
         yield min(step, shape[0] - start)
 
@@ -94,7 +96,7 @@ def _npz(path: Path, feature_column: str | None) -> ColumnStream:
         metadata = json.loads(str(archive["metadata_json"])) if "metadata_json" in archive.files else {}
         features = npz_features(path, archive.files, feature_column)
         per_row = find_per_row(path, archive.files, {})
-    members = {"X": features} | {name: per_row[name] for name in _FIELDS if name in per_row}
+    members = {"X": features} | {name: per_row[name] for name in FIELDS if name in per_row}
 
     def open_streams(stack: contextlib.ExitStack) -> dict[str, ArrayStream]:
         # A file each: what is compressed can only be read on from where one is.
@@ -136,8 +138,8 @@ def _parquet(path: Path, feature_column: str | None) -> ColumnStream:
         metadata = parquet_metadata(schema)
         # How long the lists are may stand in the rows alone.
         first = next(_tables(file.iter_batches(1, columns=[features], use_threads=False)), None)
-        step = 1 if first is None else _rows_per_block(list_matrix(path, features, first.column(0)).shape[1])
-    per_row = {name: found[name] for name in _FIELDS if name in found}
+        step = 1 if first is None else rows_per_block(list_matrix(path, features, first.column(0)).shape[1])
+    per_row = {name: found[name] for name in FIELDS if name in found}
 
     def blocks() -> Iterator[Columns]:
         first_row = 0
@@ -163,13 +165,13 @@ def _csv(path: Path) -> ColumnStream:
 
     with reading(path, CSV_HINT):
         layout = CsvLayout.of(path, {})
-    per_row = {name: layout.per_row[name] for name in _FIELDS if name in layout.per_row}
+    per_row = {name: layout.per_row[name] for name in FIELDS if name in layout.per_row}
 
     def blocks() -> Iterator[Columns]:
         # Ids are numbers if all of them are, so those of the whole file are looked at before the first block.
         ids = per_row.get("ids")
         ids_are_numbers = ids is not None and all(are_whole(table[0].to_pylist()) for table in tables([ids]))
-        step = _rows_per_block(len(layout.features))
+        step = rows_per_block(len(layout.features))
         for table in tables():
             for start in range(0, len(table), step):
                 rows = table.slice(start, step)

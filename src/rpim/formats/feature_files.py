@@ -141,7 +141,8 @@ def _further_names(schema: Any, taken: Iterable[str]) -> list[str]:
     return [name for name in free_names(schema.names, taken) if is_scalar(schema.field(name).type)]
 
 
-def _view_names(names: Sequence[str]) -> list[str]:
+def view_names(names: Sequence[str]) -> list[str]:
+    """The columns of further views, in their order."""
     numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
     return [name for _, name in sorted(numbered)]
 
@@ -164,7 +165,7 @@ def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns
         per_row = find_per_row(path, names, wanted)
         columns: Columns = {"X": archive[features]}
         columns |= {field: archive[name] for field, name in per_row.items()}
-        views = [archive[name] for name in _view_names(names)]
+        views = [archive[name] for name in view_names(names)]
         further = _npz_further(archive, len(columns["X"]), [features, *per_row.values()])
         if "views" in names and "views" not in further:
             stacked = archive["views"]  # (V, N, D), or (N, D) for one
@@ -190,7 +191,7 @@ def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Col
     with reading(path):
         with arrow(".parquet").ParquetFile(path) as file:
             schema = file.schema_arrow
-            views = _view_names(schema.names)
+            views = view_names(schema.names)
             per_row = find_per_row(path, schema.names, wanted)
             features = parquet_features(path, schema, feature_column)
             further = _further_names(schema, [features, *per_row.values()])
@@ -205,7 +206,7 @@ def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Col
 
 def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
     """The column of the features: the only one with lists of numbers that is not a view, or the one wanted."""
-    views = _view_names(schema.names)
+    views = view_names(schema.names)
     lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
     if feature_column is None and len(lists) != 1:
         what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
@@ -220,6 +221,15 @@ def parquet_metadata(schema: Any) -> dict[str, Any]:
     """The facts that ``FeatureSet.write`` kept with the columns."""
     facts: dict[str, Any] = json.loads((schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
     return facts
+
+
+def with_metadata(path: Path, facts: dict[str, Any]) -> None:
+    """Replace the facts that a .parquet file keeps with its columns; its rows stay as they are."""
+    with reading(path), arrow(".parquet").ParquetFile(path) as source, replacing(path) as file:
+        schema = source.schema_arrow.with_metadata({METADATA_KEY: json.dumps(facts)})
+        with arrow(".parquet").ParquetWriter(file, schema) as writer:
+            for number in range(source.num_row_groups):
+                writer.write_table(source.read_row_group(number).replace_schema_metadata(schema.metadata))
 
 
 def _read_csv(path: Path, wanted: Wanted) -> Columns:
