@@ -34,6 +34,21 @@ def blobs():
 
 
 @pytest.fixture
+def partly_labelled(blobs, tmp_path):
+    """Twelve blobs, two thirds of them known by half of their rows: rows, labels, and a folder of uneven files."""
+    import numpy as np
+
+    x, truth = blobs([40] * 12, 24, spread=0.25)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    x, truth = x[order].numpy(), truth[order].numpy()
+    y = np.where((truth < 8) & (np.arange(len(x)) % 2 == 0), truth, -1)
+    (tmp_path / "rows").mkdir()
+    for number, part in enumerate(np.split(x, [7, 200, 201, 430])):
+        np.save(tmp_path / "rows" / f"{number}.npy", part)
+    return x, y, tmp_path / "rows"
+
+
+@pytest.fixture
 def plain_h():
     """x' = h(x) from the parameters p, for autograd: the table of docs/method.md, without a word of our code."""
     return {
