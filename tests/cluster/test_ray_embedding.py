@@ -86,6 +86,9 @@ def same(spread, unspread):
         assert (one is None) == (other is None)
         assert one is None or (one.dtype == other.dtype and one.tolist() == other.tolist())
     assert (a.texts, a.paths, a.metadata) == (b.texts, b.paths, b.metadata)
+    assert {name: values.tolist() for name, values in a.columns.items()} == {
+        name: values.tolist() for name, values in b.columns.items()
+    }
 
 
 def test_images_with_views_and_a_damaged_one(ray_here, tmp_path):
@@ -110,6 +113,7 @@ def texts(n=12, **others):
     return Items.of(
         "texts", [others.get(f"t{i}", "x" * (i + 1)) for i in range(n)], Path("t.csv"), [f"row-{i}" for i in range(n)],
         labels=[i % 3 if i % 2 else None for i in range(n)],
+        columns={"price": [i / 2 for i in range(n)], "from": ["web" if i % 4 else "" for i in range(n)]},
     )  # fmt: skip
 
 
@@ -122,6 +126,7 @@ def test_a_worker_that_is_killed_costs_no_row_and_doubles_none(ray_here, tmp_pat
     assert notes.read_text().split().count("poison") == 2  # once in vain
     embed(items, Lengths(), tmp_path / "unspread.parquet")
     same(tmp_path / "spread", tmp_path / "unspread.parquet")
+    assert sorted(FeatureSet.read(tmp_path / "spread").columns) == ["from", "price"]
     assert report.embedded == 8
     assert sorted(file.name for file in (tmp_path / "spread").iterdir()) == ["part-00000.parquet", "part-00001.parquet"]
 

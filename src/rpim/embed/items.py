@@ -117,7 +117,7 @@ class Items:
             content = [one.resolve() if isinstance(one, Path) else one for one in self.content[rows]]
         return dataclasses.replace(
             self, content=content, ids=self.ids[rows], labels=taken(self.labels), truth=taken(self.truth),
-            split=taken(self.split), skipped=[],
+            split=taken(self.split), columns={name: values[rows] for name, values in self.columns.items()}, skipped=[],
         )  # fmt: skip
 
     @property
