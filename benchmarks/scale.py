@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -94,7 +93,8 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
             model.fit(RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"])))
         total = time.perf_counter() - start
     ticks = dict(stages)["training"]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak = int(status["VmHWM"].split()[0]) * 1024  # getrusage would count what the parent held before this began
     return {
         **task, "total": total, "steps": model.n_iter_, "peak": peak,
         "step": (ticks[-1] - ticks[1]) / max(len(ticks) - 2, 1),  # without the first, which has to warm up
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where rows are written")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--memory", default="4GB")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--workers", action="store_true", help="two workers against one process, on --rows / 10")
     parser.add_argument("--data", type=Path, help="a folder of real embeddings")
     parser.add_argument("--exact", action="store_true")

@@ -86,11 +86,12 @@ class RowFiles:
         self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
         first = self._parts[0]
         for part in self._parts[1:]:
-            for what, one, other in (
-                ("features", first.n_features, part.n_features), ("values of type", first.dtype, part.dtype),
-            ):  # fmt: skip
+            for one, other in (
+                (f"{first.n_features} features a row", f"{part.n_features} features a row"),
+                (f"values of type {first.dtype}", f"values of type {part.dtype}"),
+            ):
                 if one != other:
-                    raise InputError(f"{part.path} has {other} as {what} but {first.path} has {one}: make them alike.")
+                    raise InputError(f"{part.path} has {other} but {first.path} has {one}: make them alike.")
         self.dtype = first.dtype
         self._first = 0  # of the rows of all files, the first that is one of these
         self._starts = np.cumsum([0, *(part.n_rows for part in self._parts)])
