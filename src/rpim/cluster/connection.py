@@ -98,6 +98,8 @@ def _must_be_the_same(ray: Any, address: str) -> None:
     joined = ray.get_runtime_context().gcs_address
     if address not in (LOCAL, AUTO, joined):
         raise InputError(f"{address} was asked for, but this process is part of the Ray at {joined}: leave that first.")
+
+
 @contextlib.contextmanager
 def _silent_terminal() -> Iterator[None]:
     """Ray's core tells the terminal, past Python, that it was asked to tell it nothing."""
