@@ -14,7 +14,7 @@ import torch
 
 from rpim import RPIM, Discovery
 from rpim import unfinished as unfinished_fits
-from rpim.cluster import row_shards
+from rpim.cluster import row_shards, training
 from rpim.cluster.training import OnRay
 from rpim.engine import InMemory, Streamed
 from rpim.errors import InputError
@@ -177,3 +177,12 @@ def test_bad_rows_are_named_by_whoever_finds_them(ray_here, problem, tmp_path):
             RPIM(12, **QUICK).fit(RowFiles(tmp_path / "broken.npy"), y)
         with pytest.raises(InputError, match="KMeans needs its rows in memory and here"):
             KMeans(12).fit(x, y)
+
+
+def test_a_ctrl_c_that_ray_keeps_to_itself():
+    """Ray Train takes the signal, and leaves the process by an exit."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), training._interruptible():
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -7,6 +7,7 @@ then go on from the last checkpoint. The numbers are those of one process, to ro
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
 import threading
 import time
@@ -123,7 +124,7 @@ class OnRay:
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
-        with in_a_sentence():
+        with in_a_sentence(), _interruptible():
             result = trainer.fit()
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
@@ -135,6 +136,23 @@ class OnRay:
         shards = self._cut(rows)
         found = _on_each(_assign, shards, [head] * len(shards), replace(prepare, device=CPU), scores)
         return np.concatenate([classes for classes, _ in found]), np.concatenate([little for _, little in found])
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """A Ctrl-C is one here too: Ray Train ends the workers, then this process, and keeps the signal to itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler, pressed = signal.getsignal(signal.SIGINT), False
+    try:
+        yield
+    except SystemExit:
+        pressed = True
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *others: Any) -> list[Any]:
