@@ -1,5 +1,6 @@
 """A fit on Ray's workers gives what the same fit in memory gives, and a killed one goes on."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -104,14 +105,19 @@ def test_a_worker_that_is_killed(ray_here, problem, tmp_path, monkeypatch):
 
 
 def _train_workers():
+    """Those of the Ray of this process, and of no other that may be running on the machine."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"RayTrainWorker" in (process / "cmdline").read_bytes():
+        with contextlib.suppress(OSError):
+            if b"RayTrainWorker" in (process / "cmdline").read_bytes() and os.getpid() in _ancestors(process):
                 found.append(int(process.name))
-        except OSError:
-            continue
     return found
+
+
+def _ancestors(process):
+    while (parent := int((process / "stat").read_text().rpartition(")")[2].split()[1])) > 1:
+        yield parent
+        process = Path("/proc", str(parent))
 
 
 COMMAND = """
@@ -182,7 +188,11 @@ def test_bad_rows_are_named_by_whoever_finds_them(ray_here, problem, tmp_path):
 def test_a_ctrl_c_that_ray_keeps_to_itself():
     """Ray Train takes the signal, and leaves the process by an exit."""
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), training._interruptible():
+
+    def as_ray_does():
         signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
         signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), training._interruptible():
+        as_ray_does()
     assert signal.getsignal(signal.SIGINT) is before
