@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
+
+from rpim.contexts import within
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,19 +21,14 @@ Place = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
-@contextlib.contextmanager
-def done_by(place: Place) -> Iterator[None]:
+def done_by(place: Place) -> AbstractContextManager[None]:
     """Within it, `side_by_side` leaves the work to `place`; see `rpim.cluster.tasks`.
 
     >>> with done_by(lambda work, items: [work(item) for item in reversed(items)]):
     ...     side_by_side(abs, [-1, -2])
     [2, 1]
     """
-    before = _place.set(place)
-    try:
-        yield
-    finally:
-        _place.reset(before)
+    return within(_place, place)
 
 
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

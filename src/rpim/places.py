@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rpim.contexts import within
 from rpim.labels import IntArray
 from rpim.row_files import RowFiles
 
@@ -48,14 +49,9 @@ class Place(Protocol):
 _present: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
-@contextlib.contextmanager
-def fits_at(place: Place | None) -> Iterator[None]:
+def fits_at(place: Place | None) -> AbstractContextManager[None]:
     """Within it, fits are at this place; None for this process."""
-    before = _present.set(place)
-    try:
-        yield
-    finally:
-        _present.reset(before)
+    return within(_present, place)
 
 
 def present_place() -> Place | None:

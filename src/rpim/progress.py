@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
+
+from rpim.contexts import within
 
 Listener = Callable[[str, float], None]
 """Is told what is being done, and the share of the announced work that is done."""
@@ -15,8 +17,7 @@ Listener = Callable[[str, float], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-@contextlib.contextmanager
-def told_to(listener: Listener) -> Iterator[None]:
+def told_to(listener: Listener) -> AbstractContextManager[None]:
     """Within it, every `Progress` tells `listener` too, for those who watch from elsewhere.
 
     >>> with told_to(print), Progress() as progress:
@@ -26,11 +27,7 @@ def told_to(listener: Listener) -> Iterator[None]:
     counting 0.0
     counting 0.25
     """
-    before = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(before)
+    return within(_listener, listener)
 
 
 class Progress:

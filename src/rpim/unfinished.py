@@ -11,17 +11,17 @@ Nothing is written in the first half minute: a short fit leaves no trace.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from rpim.contexts import within
 from rpim.files import reading, replacing, writing
 from rpim.plans import PLAN_FILE, is_of
 from rpim.tensor_files import pack, unpack
@@ -59,7 +59,7 @@ class Unfinished:
 
     def start(self) -> tuple[dict[str, Tensor], Any] | None:
         """What `keep_start` was given, in the fit that is gone on with."""
-        return unpack(self._read(START_FILE)) if self.exists else None
+        return self._read(START_FILE) if self.exists else None
 
     def keep_start(self, tensors: dict[str, Tensor], facts: Any) -> None:
         """Keep what the training begins with: on disk if half a minute has passed, or else with its first state."""
@@ -70,7 +70,7 @@ class Unfinished:
     def last(self) -> TrainingState | None:
         """How far the training had come."""
         there = (self.folder / TRAINING_FILE).is_file()
-        return TrainingState.from_bytes(self._read(TRAINING_FILE)) if there else None
+        return TrainingState(*self._read(TRAINING_FILE)) if there else None
 
     def due(self) -> bool:
         """Whether half a minute has passed."""
@@ -91,12 +91,10 @@ class Unfinished:
         """Clear up, once the run is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, name: str) -> tuple[dict[str, Tensor], Any]:
         path = self.folder / name
         with reading(path, f"remove {self.folder}, and the fit begins again"):
-            data = path.read_bytes()
-            unpack(data)
-            return data
+            return unpack(path.read_bytes())
 
     def _write_start(self) -> None:
         if self._start is None:
@@ -115,14 +113,9 @@ class Unfinished:
 _current: ContextVar[Unfinished | None] = ContextVar("unfinished", default=None)
 
 
-@contextlib.contextmanager
-def kept_in(unfinished: Unfinished | None) -> Iterator[None]:
+def kept_in(unfinished: Unfinished | None) -> AbstractContextManager[None]:
     """Within it, a fit of RIM, TIM, PIM or RPIM keeps there what it finds, and goes on with what is there."""
-    before = _current.set(unfinished)
-    try:
-        yield
-    finally:
-        _current.reset(before)
+    return within(_current, unfinished)
 
 
 def fit_under_way() -> Unfinished | None:

@@ -66,7 +66,7 @@ def predict_on_ray(
     blocks = -(-len(spans) // spans.block_rows)
     size = min(max(1, -(-blocks // FILES)), MOST) * spans.block_rows
     told = {"probabilities": probabilities, "refined": refined}
-    plan = {"run": _state_of_run(run), "rows": _state_of_rows(spans), "feature_column": feature_column, **told}
+    plan = {"run": _state_of_run(run), "rows": spans.rows.state(), "feature_column": feature_column, **told}
     shards = Shards(output, plan, len(spans), size, "prediction (another run, or other rows)", overwrite)
     make_shards(shards, partial(_Assigner, run, spans, told), workers, doing="predicting", verbose=verbose)
     shards.finish()
@@ -108,8 +108,3 @@ def _state_of_run(run: Path) -> str:
     for name in (MODEL_FILE, RUN_FILE):
         digest.update((run / name).read_bytes())
     return digest.hexdigest()
-
-
-def _state_of_rows(spans: FeatureSpans) -> list[list[Any]]:
-    stats = [(file, file.stat()) for file in spans.rows.files]
-    return [[str(file), found.st_size, found.st_mtime_ns] for file, found in stats]

@@ -14,11 +14,11 @@ from rpim.cluster.connection import imported_ray
 from rpim.engine import AddUp, Engine, InMemory, Streamed
 from rpim.errors import InputError
 from rpim.labels import IntArray
+from rpim.methods.streaming import BLOCK_ROWS
 from rpim.places import Rows
 from rpim.preparation import Preparation
 from rpim.row_files import RowFiles, row_blocks_of
 
-_BLOCK_ROWS = 8192
 _SHARE_FOR_ROWS = 0.7  # of a worker's memory; the rest is for what a step needs
 
 
@@ -61,7 +61,7 @@ def _labelled_first(
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     x = torch.empty(len(codes), n_features, device=prepare.device)
-    for where, block in row_blocks_of(rows, _BLOCK_ROWS):
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
         x[torch.from_numpy(place[where]).to(prepare.device)] = prepare(block)
     return x, torch.from_numpy(codes[codes >= 0]).to(prepare.device)
 

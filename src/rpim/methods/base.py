@@ -22,7 +22,7 @@ from torch import Tensor
 from rpim.blocks import row_blocks
 from rpim.devices import device_of
 from rpim.directions import SumOfSquares, leading_directions
-from rpim.engine import Engine, InMemory
+from rpim.engine import InMemory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
@@ -58,16 +58,12 @@ class Problem:
         """How many classes are to be discovered."""
         return self.n_classes - self.n_known
 
-    def engine(self, *, keep: bool = True) -> Engine:
-        """All rows, to train on; see `InMemory` for `keep`."""
-        return InMemory(self.x, self.labels, self.n_classes, keep=keep)
-
     def train(
         self, head: Head, objective: Objective, schedule: Schedule, *, keep: bool, on_step: Callable[[], None],
         unfinished: Unfinished | None = None,
     ) -> History:  # fmt: skip
-        """Train the head on all rows, wherever they are."""
-        engine = self.engine(keep=keep)
+        """Train the head on all rows, wherever they are; see `InMemory` for `keep`."""
+        engine = InMemory(self.x, self.labels, self.n_classes, keep=keep)
         return optimise(engine, head, objective, schedule, lambda *_: on_step(), unfinished)
 
 
