@@ -1,18 +1,22 @@
 """Rows on disk give what the same rows in memory give, to rounding."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
 from rpim import PIM, RPIM
+from rpim.cluster.row_shards import bounds
 from rpim.engine import InMemory, Streamed
 from rpim.engine import memory as engine_memory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.methods import TIM, KMeans, streaming
-from rpim.methods.streaming import draw_sample
+from rpim.methods.streaming import Here, draw_sample, look_through
 from rpim.optimise import Objective, gradient
+from rpim.places import fits_at
 from rpim.row_files import RowFiles
 from rpim.transforms import TRANSFORMS
 
@@ -68,6 +72,7 @@ def test_a_whole_fit(problem, small_blocks, method):
     assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
     difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
     assert float(difference) < 1e-4
+    assert one.components_.equal(other.components_)
     assert (one.labels_ == other.labels_).mean() >= 0.999
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-4)
     assert other.sample_rows_ == len(x)
@@ -81,6 +86,36 @@ def test_more_rows_than_the_sample(problem, monkeypatch):
     assert len(model.labels_) == len(x)
     assert (model.labels_[y >= 0] == y[y >= 0]).all()
     assert (model.labels_ == -1).sum() == round(0.05 * (y < 0).sum())
+
+
+class _InShards(Here):
+    """Rows that are looked through in as many shards."""
+
+    def __init__(self, n_shards):
+        self.n_shards = n_shards
+
+    def look(self, rows, sample, prepare, *, directions):
+        found = []
+        for start, stop in itertools.pairwise(bounds(len(rows), self.n_shards)):
+            inside = sample[(sample >= start) & (sample < stop)] - start
+            found.append(look_through(rows.span(start, stop), inside, prepare, directions=directions))
+        return np.concatenate([values for values, _ in found]), sum(gram for _, gram in found)
+
+
+def test_directions_do_not_turn_with_the_shards(tmp_path, monkeypatch):
+    """A last bit of them would be a class here and there, some hundred steps later."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 4, 600)
+    x = random.standard_normal((4, 200))[y] + random.standard_normal((600, 200))
+    np.save(tmp_path / "rows.npy", x.astype(np.float32))
+    labels = np.where((y < 2) & (random.random(600) < 0.5), y, -1)
+    monkeypatch.setattr(streaming, "SAMPLE_ROWS", 300)
+    models = []
+    for n_shards in (1, 2, 3, 7):
+        with fits_at(_InShards(n_shards)):
+            model = PIM(4, trade_off=0.1, weight_decay=0.01, n_starts=1, n_init=1, max_iter=1, n_components=100)
+            models.append(model.fit(RowFiles(tmp_path / "rows.npy"), labels))
+    assert all(model.components_.equal(models[0].components_) for model in models)
 
 
 def test_the_sample_has_labelled_rows_of_each_class():

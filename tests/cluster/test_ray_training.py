@@ -46,6 +46,7 @@ def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, c
     with fits_at(OnRay(n_workers)):
         other = RPIM(**parameters).fit(x.astype(np.float64) if n_workers == 2 else RowFiles(folder), y)
     assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
+    assert one.components_.equal(other.components_)
     difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
     assert float(difference) < 1e-4
     assert (one.labels_ == other.labels_).mean() >= 0.995  # which of two rows is left out may change by rounding

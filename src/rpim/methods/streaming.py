@@ -102,12 +102,17 @@ def fit_where_they_are(model: InfoMaxEstimator, rows: Rows, y: ArrayLike, place:
         model.sample_rows_ = len(sample)
         model.components_ = None
         kept = model._n_components()
-        fewer = kept is not None and kept < rows.shape[1]
+        all_here = len(sample) == len(rows)
+        fewer = kept is not None and kept < rows.shape[1] and not all_here
         values, gram = place.look(rows, sample, model._preparation(device), directions=fewer)
-        if gram is not None and kept is not None:
-            model.components_ = leading_directions(gram, kept).to(device)
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
-        x = model._ordered(values, order, device)
+        if all_here:
+            x = model._prepare(values, order, device)
+        else:
+            if gram is not None and kept is not None:
+                # In single precision, so that its last bits are not those of how the rows were cut into shards.
+                model.components_ = leading_directions(gram.float(), kept).to(device)
+            x = model._ordered(values, order, device)
         del values
         labels = torch.from_numpy(codes[sample][order][codes[sample][order] >= 0]).to(device)
         n_classes = model._n_classes(x, labels, len(known), generator, progress)
