@@ -278,7 +278,7 @@ class _NpyPart:
 
     def __init__(self, path: Path) -> None:
         must_be_npy(path)
-        self.path = path
+        self.path, self._file = path, path.absolute()  # workers are elsewhere
         with reading(path), open(path, "rb") as file:
             header = ArrayStream(file)
             self._offset = file.tell()
@@ -295,7 +295,7 @@ class _NpyPart:
             )
 
     def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
-        with reading(self.path), open(self.path, "rb", buffering=0) as file:
+        with reading(self.path), open(self._file, "rb", buffering=0) as file:
             file.seek(self._offset + start * self._row_bytes)
             for first in range(start, stop, size):
                 n = min(size, stop - first)
@@ -310,7 +310,7 @@ class _ParquetPart:
 
     def __init__(self, path: Path, feature_column: str | None) -> None:
         must_exist(path)
-        self.path = path
+        self.path, self._file = path, path.absolute()  # workers are elsewhere
         with reading(path), self._opened() as file:
             self._column = parquet_features(path, file.schema_arrow, feature_column)
             self.n_rows = file.metadata.num_rows
@@ -321,7 +321,7 @@ class _ParquetPart:
         _check_type(path, self.dtype)
 
     def _opened(self) -> Any:
-        return arrow(".parquet").ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+        return arrow(".parquet").ParquetFile(self._file, buffer_size=1 << 20, pre_buffer=False)
 
     def _matrix(self, batch: Any, first_row: int) -> Matrix:
         table = arrow().Table.from_batches([batch])

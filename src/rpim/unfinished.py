@@ -22,6 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from rpim.contexts import within
+from rpim.errors import InputError
 from rpim.files import reading, replacing, writing
 from rpim.plans import PLAN_FILE, is_of
 from rpim.tensor_files import pack, unpack
@@ -99,10 +100,14 @@ class Unfinished:
     def _write_start(self) -> None:
         if self._start is None:
             return
-        with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
-        self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
-        self._write(START_FILE, self._start)
+        try:
+            with writing(self.folder):
+                self.folder.mkdir(exist_ok=True)
+            self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
+            self._write(START_FILE, self._start)
+        except InputError:
+            self.remove()  # without a start there is nothing to go on with
+            raise
         self._start = None
 
     def _write(self, name: str, data: bytes) -> None:

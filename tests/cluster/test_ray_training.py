@@ -38,13 +38,17 @@ def problem(partly_labelled, tmp_path):
     ("n_workers", "cuts"), [(1, [0, 480]), (2, [0, 33, 480]), (3, [0, 1, 350, 480])], ids=["one", "two", "three"]
 )
 def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, cuts):
-    """With searches, start and calibration; of three workers one has a single row. Two of them are handed an array."""
+    """With searches, start and calibration; of three workers one has a single row. Two of them are handed an array.
+
+    The folder is named as it is called from where the driver is, which is not where the workers are.
+    """
     x, y, folder = problem
+    monkeypatch.chdir(folder.parent)
     monkeypatch.setattr(row_shards, "bounds", lambda *_: cuts)
     parameters = {"n_classes": 12, "random_state": 0, "n_components": 16, "abstain": 0.1}
     one = RPIM(**parameters).fit(x, y)
     with fits_at(OnRay(n_workers)):
-        other = RPIM(**parameters).fit(x.astype(np.float64) if n_workers == 2 else RowFiles(folder), y)
+        other = RPIM(**parameters).fit(x.astype(np.float64) if n_workers == 2 else RowFiles(folder.name), y)
     assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
     assert one.components_.equal(other.components_)
     difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()

@@ -68,6 +68,7 @@ def imported_ray() -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself, and warns of
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it writes straight to the terminal
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # the end of a training waits for two of them
     try:
         import ray
     except ModuleNotFoundError as error:

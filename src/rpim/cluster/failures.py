@@ -9,6 +9,7 @@ from typing import Any
 
 from rpim.cluster.connection import imported_ray
 from rpim.errors import InputError
+from rpim.files import disk_is_full
 from rpim.messages import first_line
 
 
@@ -53,17 +54,22 @@ def what_failed(error: BaseException) -> str | None:
     cause = getattr(error, "cause", None) or error
     if isinstance(cause, InputError):
         return str(cause)
+    if disk_is_full(cause):
+        return f"A disk of the cluster is full ({first_line(cause)}): free some of it, and call it again to go on."
     if isinstance(cause, raised.ObjectStoreFullError):
         return "The object store of Ray is full: start Ray with a larger object_store_memory, or ask for fewer workers."
     if isinstance(cause, raised.OutOfDiskError):
-        return "The disk to which Ray moves what does not fit into memory is full: free some of it."
+        return (
+            "The object store of Ray is full, and so is the disk to which it moves what does not fit: start Ray with a "
+            "larger object_store_memory, or free some of that disk."
+        )
     if isinstance(cause, raised.OutOfMemoryError):
         return "A machine of the cluster has run out of memory: ask for fewer workers, or larger machines."
     if isinstance(cause, raised.RayActorError) and "creation task" in str(cause):
         last = str(cause).strip().splitlines()[-1].strip()
         return f"A worker could not start ({last}): install the same packages on all machines of the cluster."
     if isinstance(cause, raised.WorkerCrashedError | raised.RayActorError | raised.NodeDiedError):
-        return "A worker was lost, for want of memory perhaps: ask for fewer workers, and call it again to go on."
+        return "A worker was lost, for want of memory or disk perhaps: ask for fewer, and call it again to go on."
     if isinstance(cause, raised.LocalRayletDiedError | raised.RaySystemError | raised.ObjectLostError):
         return f"The cluster was lost ({first_line(cause)}): call it again to go on."
     return None

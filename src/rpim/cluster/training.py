@@ -23,8 +23,10 @@ from torch import Tensor
 
 from rpim import unfinished as unfinished_fits
 from rpim.cluster.connection import LOCAL, connected, imported_ray
-from rpim.cluster.failures import in_a_sentence
+from rpim.cluster.failures import in_a_sentence, unprinted
 from rpim.cluster.row_shards import Shard, cut
+from rpim.errors import InputError
+from rpim.files import disk_is_full
 from rpim.head import Head
 from rpim.labels import IntArray
 from rpim.memory_budget import usual_budget
@@ -38,7 +40,7 @@ from rpim.unfinished import Unfinished
 
 _STATE_FILE, _END_FILE = "training.safetensors", "trained.safetensors"
 _MOST_FAILURES = 5
-_SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER = 0.5, 10.0
 CPU = torch.device("cpu")
 
 
@@ -54,6 +56,7 @@ class Work:
     prepare: Preparation
     keep: bool
     memory: int | None
+    storage: Path
     save_every: float
     ticker: Any
 
@@ -71,6 +74,7 @@ class OnRay:
             self._shards = rows, cut(rows, self.workers)
         return self._shards[1]
 
+    @in_a_sentence()
     def look(
         self, rows: Rows, sample: IntArray, prepare: Preparation, *, directions: bool
     ) -> tuple[NDArray[np.float32], Tensor | None]:
@@ -81,6 +85,7 @@ class OnRay:
         total = torch.stack(grams).sum(dim=0).to(prepare.device) if grams else None
         return np.concatenate([values for values, _ in found]), total
 
+    @in_a_sentence()
     def train(
         self, problem: SpreadProblem, head: Head, objective: Objective, schedule: Schedule, *, keep: bool,
         on_step: Callable[[], None], unfinished: Unfinished | None,
@@ -91,19 +96,20 @@ class OnRay:
             else:
                 storage = unfinished.place_for_workers()
             ray, shards = imported_ray(), self._cut(problem.rows)
-            ticker = ray.remote(num_cpus=0)(_Ticker).remote()
+            ticker = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ticker).remote()
             given = problem.rows.given_memory if isinstance(problem.rows, RowFiles) else None
             work = Work(
                 shards, [ray.put(problem.codes[shard.start : shard.stop]) for shard in shards], head, objective,
-                schedule, problem.prepare, keep, given, unfinished_fits.SAVE_EVERY, ticker,
+                schedule, problem.prepare, keep, given, storage, unfinished_fits.SAVE_EVERY, ticker,
             )  # fmt: skip
+            stack.enter_context(unprinted())
             stack.enter_context(_watching(ticker, on_step))
-            end = self._fit(work, storage)
+            end = self._fit(work)
         for name, parameter in head.parameters.items():
             parameter.copy_(end.tensors[name])
         return end.history
 
-    def _fit(self, work: Work, storage: Path) -> TrainingState:
+    def _fit(self, work: Work) -> TrainingState:
         ray = imported_ray()
         from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -119,17 +125,20 @@ class OnRay:
             ),
             run_config=RunConfig(
                 name="training",  # of the same name and place, Ray Train goes on by itself
-                storage_path=str(storage),
+                storage_path=str(work.storage),
                 failure_config=FailureConfig(max_failures=_MOST_FAILURES),
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
-        with in_a_sentence(), _interruptible():
+        with _interruptible():
             result = trainer.fit()
+        if problem := ray.get(work.ticker.problem.remote()):
+            raise InputError(problem)
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
             return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes())
 
+    @in_a_sentence()
     def assign(
         self, rows: Rows, head: Head, prepare: Preparation, *, scores: bool
     ) -> tuple[IntArray, NDArray[np.float32]]:
@@ -159,8 +168,7 @@ def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *ot
     """A task for each shard; Ray does one again where its worker dies."""
     ray = imported_ray()
     task = ray.remote(work)
-    with in_a_sentence():
-        return list(ray.get([task.remote(shard, one, *others) for shard, one in zip(shards, each, strict=True)]))
+    return list(ray.get([task.remote(shard, one, *others) for shard, one in zip(shards, each, strict=True)]))
 
 
 def _look(
@@ -174,13 +182,25 @@ def _assign(shard: Shard, head: Head, prepare: Preparation, scores: bool) -> tup
 
 
 def _train(config: dict[str, Any]) -> None:
-    """What runs on every worker."""
+    """What runs on every worker, again after a failure unless somebody has to do something about it first."""
+    import ray
+
+    work: Work = ray.get(config["work"])
+    if ray.get(work.ticker.problem.remote()):
+        return
+    try:
+        _train_shard(work)
+    except InputError as error:
+        ray.get(work.ticker.give_up.remote(str(error)))
+        raise
+
+
+def _train_shard(work: Work) -> None:
     import ray.train
 
     context = ray.train.get_context()
     rank = context.get_world_rank()
-    work: Work = ray.get(config["work"])
-    checkpoints = _RayCheckpoints(rank, work.save_every)
+    checkpoints = _RayCheckpoints(rank, work.storage, work.save_every)
     if checkpoints.has_ended():
         return
     device = ray.train.torch.get_device()
@@ -230,8 +250,9 @@ def _all_reduce(device: torch.device) -> Callable[[Tensor], Tensor]:
 class _RayCheckpoints:
     """How far the training is, kept by Ray Train; the first worker writes, and all have to take part."""
 
-    def __init__(self, rank: int, save_every: float) -> None:
-        self._rank, self._save_every, self._saved = rank, save_every, time.monotonic()
+    def __init__(self, rank: int, storage: Path, save_every: float) -> None:
+        self._rank, self._storage = rank, storage
+        self._save_every, self._saved = save_every, time.monotonic()
 
     def _read(self, name: str) -> bytes | None:
         import ray.train
@@ -268,22 +289,36 @@ class _RayCheckpoints:
         if self._rank:
             ray.train.report({})
             return
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, name).write_bytes(state.to_bytes())
-            ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, name).write_bytes(state.to_bytes())
+                ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+        except OSError as error:
+            if not disk_is_full(error):
+                raise
+            raise InputError(
+                f"{error.filename or self._storage} was not written, no space left on its disk: free some of it, and "
+                "call it again to go on."
+            ) from error
 
 
 class _Ticker:
-    """An actor that knows how many steps have been taken."""
+    """An actor that knows how many steps have been taken, and why there will be no more."""
 
     def __init__(self) -> None:
-        self._steps = 0
+        self._steps, self._problem = 0, ""
 
     def tick(self, steps: int) -> None:
         self._steps = max(self._steps, steps)
 
     def steps(self) -> int:
         return self._steps
+
+    def give_up(self, problem: str) -> None:
+        self._problem = self._problem or problem
+
+    def problem(self) -> str:
+        return self._problem
 
 
 @contextlib.contextmanager
@@ -294,7 +329,10 @@ def _watching(ticker: Any, on_step: Callable[[], None]) -> Iterator[None]:
     def watch() -> None:
         told = 0
         while not over.wait(_SECONDS_BETWEEN_LOOKS):
-            steps = ray.get(ticker.steps.remote())
+            try:
+                steps = ray.get(ticker.steps.remote(), timeout=_SECONDS_TO_ANSWER)
+            except ray.exceptions.RayError:  # it is the training that says what has failed
+                continue
             for _ in range(told, steps):
                 on_step()
             told = max(told, steps)
