@@ -12,7 +12,7 @@ from rpim.errors import InputError
     ("address", "workers", "message"),
     [
         ("127.0.0.1:1", None, "No Ray cluster answers at 127.0.0.1:1 .*: start one with ray start --head there"),
-        ("ray://127.0.0.1:1", 2, "No Ray cluster answers at ray://127.0.0.1:1"),
+        ("ray://127.0.0.1:1", 2, "is for Ray's client, which has no Ray Data: call rpim on a machine of the cluster"),
         ("rows.npy", None, "'rows.npy' is no address of a Ray cluster: give HOST:PORT"),
         ("local", 0, "0 workers were asked for"),
     ],

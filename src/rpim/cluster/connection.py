@@ -18,7 +18,7 @@ LOCAL = "local"
 AUTO = "auto"
 """That of the cluster which this machine is part of."""
 
-_ADDRESS = re.compile(rf"{LOCAL}|{AUTO}|(?:ray://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\\\s]+):(?P<port>\d{{1,5}})")
+_ADDRESS = re.compile(rf"{LOCAL}|{AUTO}|(?P<client>ray://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\\\s]+):(?P<port>\d{{1,5}})")
 _SECONDS_TO_ANSWER = 5.0
 
 
@@ -40,7 +40,7 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
     Parameters
     ----------
     address : str
-        "local", "auto", HOST:PORT or ray://HOST:PORT.
+        "local", "auto" or HOST:PORT.
     workers : int, optional
         How many are wanted; a local Ray lets as many run, whatever the cores.
 
@@ -79,7 +79,11 @@ def imported_ray() -> Any:
 def _join(ray: Any, address: str, workers: int | None) -> None:
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        raise InputError(f"{address!r} is no address of a Ray cluster: give HOST:PORT, ray://HOST:PORT, auto or local.")
+        raise InputError(f"{address!r} is no address of a Ray cluster: give HOST:PORT, auto or local.")
+    if found["client"]:
+        raise InputError(
+            f"{address} is for Ray's client, which has no Ray Data: call rpim on a machine of the cluster, with auto."
+        )
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         cores = os.cpu_count() or 1

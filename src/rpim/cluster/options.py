@@ -16,8 +16,7 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         metavar="[ADDRESS]",
-        help="Spread the work by Ray: over this machine's cores, or over the cluster at HOST:PORT, ray://HOST:PORT or "
-        "auto.",
+        help="Spread the work by Ray: over this machine's cores, or over the cluster at HOST:PORT or auto.",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="With --ray: how many; else one a core.")]

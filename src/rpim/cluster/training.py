@@ -353,7 +353,7 @@ def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[None]:
     Parameters
     ----------
     address : str
-        "local" for this machine's cores; "auto", HOST:PORT or ray://HOST:PORT for a cluster.
+        "local" for this machine's cores; "auto" or HOST:PORT for a cluster.
     workers : int, optional
         One a core, if left out. Each has a shard of the rows: those of `RowFiles` are read by the workers themselves,
         so that all must see the files; an array is handed to them.
