@@ -2,6 +2,8 @@
 
     python benchmarks/scale.py --folder SCRATCH                     10 million rows, and three smaller sizes
     python benchmarks/scale.py --folder SCRATCH --workers           two Ray workers against one process
+    python benchmarks/scale.py --folder SCRATCH --commands          rpim embed and predict, with and without two workers
+    python benchmarks/scale.py --lost-node                          a machine of a cluster that is lost in the training
     python benchmarks/scale.py --data FOLDER --exact                the same numbers in memory, streamed and on workers
 
 SCRATCH gets float16 rows around 200 centres (2.6 GB for 10 million of 128 features) and keeps them for the next time.
@@ -13,15 +15,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
+from sklearn.base import clone
 
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
@@ -148,6 +153,74 @@ def against_workers(folder: Path, n_rows: int, steps: int, memory: str) -> None:
             print(f"{method:6}  {name:18}  {found['step']:7.3f}  {found['total']:9.1f}", flush=True)
 
 
+def commands(folder: Path, n_rows: int, n_texts: int = 6000) -> None:
+    """Whole commands, seconds: texts to features, and the classes of rows."""
+    from rpim import PIM, Discovery, FeatureSet
+
+    rows, labels = make_rows(folder, n_rows)
+    some = np.load(rows, mmap_mode="r")[:20_000].astype(np.float32)
+    features = FeatureSet.from_arrays(some, labels=np.load(labels)[:20_000])
+    model = PIM(N_CLASSES, **FIXED, random_state=0, max_iter=5).fit(features.rows(), features.labels)
+    documents = sorted(Path(__file__).parents[1].glob("docs/*.md"))
+    lines = [line for path in documents for line in path.read_text().splitlines() if len(line) > 40]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        run, texts = Path(scratch, "run"), Path(scratch, "texts.csv")
+        Discovery.from_fit(model, features).save(run)
+        with open(texts, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text"])
+            writer.writerows([lines[number % len(lines)]] for number in range(n_texts))
+        print("command     items  without  two workers")
+        for name, n, words in (("embed", n_texts, [texts]), ("predict", n_rows, [run, rows])):
+            seconds = []
+            for ray in ([], ["--ray", "--workers", "2"]):
+                output = Path(scratch, f"{name}-{len(seconds)}" + ("" if ray else ".parquet"))
+                start = time.perf_counter()
+                command = [sys.executable, "-m", "rpim.cli", name, *words, "-o", output, *ray]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                seconds.append(time.perf_counter() - start)
+            print(f"{name:8} {n:>8,}  {seconds[0]:7.1f}  {seconds[1]:11.1f}", flush=True)
+
+
+def lost_node() -> None:
+    """Four nodes of Ray on this machine, each with a raylet of its own; one with a worker is killed in the training."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from rpim import RPIM, unfinished
+    from rpim.cluster.training import on_ray
+
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 12, 2000)
+    x = random.standard_normal((12, 64))[truth] + random.standard_normal((2000, 64))
+    y = np.where((truth < 6) & (random.random(2000) < LABELLED), truth, -1)
+    model = RPIM(12, **FIXED, beta=0.2, random_state=0, schedule="paper")
+    whole = clone(model).fit(x, y)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]
+    unfinished.SAVE_EVERY = 0.0
+    lost: list[str] = []
+
+    def kill(kept: Path) -> None:
+        while not list(kept.glob("workers/training/checkpoint_*")):
+            time.sleep(0.1)
+        actors = ray._private.state.actors().values()
+        busy = {a["Address"]["NodeID"] for a in actors if a["ActorClassName"] == "RayTrainWorker"}
+        node = next(node for node in nodes if node.node_id in busy)
+        cluster.remove_node(node, allow_graceful=False)
+        lost.append(node.node_id)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        place = unfinished.Unfinished(Path(scratch, "run"), {})
+        threading.Thread(target=kill, args=[place.folder], daemon=True).start()
+        with on_ray(cluster.address, workers=2), unfinished.kept_in(place):
+            model.fit(x, y)
+    cluster.shutdown()
+    far = (whole.head_.prototypes - model.head_.prototypes).norm() / whole.head_.prototypes.norm()
+    equal = (whole.labels_ == model.labels_).mean()
+    print(f"{len(lost)} node lost: prototypes {float(far):.1e} from those of one process, {equal:.2%} equal labels")
+
+
 def exact(folder: Path, data_sets: list[str]) -> None:
     """A whole fit, with searches and start: how far prototypes and labels are from those of the fit in memory."""
     import torch
@@ -187,6 +260,8 @@ def main() -> None:
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--workers", action="store_true", help="two workers against one process, on --rows / 10")
+    parser.add_argument("--commands", action="store_true", help="rpim embed and predict, with and without workers")
+    parser.add_argument("--lost-node", action="store_true", help="a machine that is lost in the training")
     parser.add_argument("--data", type=Path, help="a folder of real embeddings")
     parser.add_argument("--exact", action="store_true")
     parser.add_argument("--data-sets", nargs="+", default=["banking77", "cub200"])
@@ -196,6 +271,10 @@ def main() -> None:
         print(json.dumps(fit_once(json.loads(given.task))))
     elif given.exact:
         exact(given.data, given.data_sets)
+    elif given.lost_node:
+        lost_node()
+    elif given.commands:
+        commands(given.folder, given.rows // 10)
     elif given.workers:
         against_workers(given.folder, given.rows // 10, given.steps, given.memory)
     else:

@@ -72,6 +72,16 @@ def test_rows_of_the_run_and_of_other_domains_pass():
         RUN.check(FeatureSet.from_arrays(rows))
 
 
+def test_whitened_rows_have_no_directions_to_tell_by():
+    """All of them carry the same, so that new rows of the same encoder lie across some as if by chance."""
+    rows = domain(1, 3000)
+    spread, directions = np.linalg.eigh(np.cov(rows.T))
+    white = (rows - rows.mean(axis=0)) @ directions / np.sqrt(spread)
+    space = EmbeddingSpace.of(FeatureSet.from_arrays(white[:2000]))
+    assert space.directions is None
+    space.check(FeatureSet.from_arrays(white[2000:]))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_shuffled_and_rotated_columns_are_refused(seed):
     random = np.random.default_rng(100 + seed)

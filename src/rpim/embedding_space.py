@@ -26,6 +26,9 @@ MIN_ROWS = 32
 LEAST_ALIGNMENT = 2.0
 """Rows below it are refused. Rows all alike count as one row, and by chance one row in forty is above."""
 
+SURE_ALIGNMENT = 2 * LEAST_ALIGNMENT
+"""Where one half of a run's own rows is below it by the directions of the other, none are refused."""
+
 _SAMPLE = 4096
 
 
@@ -38,7 +41,8 @@ class EmbeddingSpace:
     encoder : Any
         What the metadata of the features call their encoder; None where they do not say.
     directions : array of shape (D, r), or None
-        The leading principal directions of the rows; None where there were too few rows or features to tell.
+        The leading principal directions of the rows; None where there were too few rows or features to tell, or the
+        rows have none that lead.
     """
 
     encoder: Any = None
@@ -54,22 +58,22 @@ class EmbeddingSpace:
         if len(rows) < MIN_FITTED_ROWS or features.n_features < MIN_FEATURES:
             return cls(encoder)
         n_directions = min(N_DIRECTIONS, features.n_features // 3)
-        directions = randomized_svd(rows, n_directions, random_state=0)[2].T.astype(np.float16, order="C")  # (D, r)
-        return cls(encoder, directions)
+
+        def leading(rows: NDArray[np.float32]) -> NDArray[np.float16]:
+            directions: NDArray[np.float16] = randomized_svd(rows, n_directions, random_state=0)[2].T.astype(np.float16)
+            return directions
+
+        one, other = np.array_split(np.random.RandomState(0).permutation(len(rows)), 2)
+        if _alignment(leading(rows[one]), rows[other]) < SURE_ALIGNMENT:
+            return cls(encoder)  # they prefer no direction themselves, as after whitening
+        return cls(encoder, np.ascontiguousarray(leading(rows)))  # (D, r)
 
     def alignment(self, features: FeatureSet) -> float | None:
-        """How much more of the rows the directions hold than by chance; None if it cannot be told.
-
-        In standard deviations of what they hold of one row drawn at random, a Beta(r / 2, (d - r) / 2) of d = D - 1.
-        """
+        """How much more of the rows the directions hold than by chance; None if it cannot be told."""
         if self.directions is None:
             return None
         rows = _centred(features.X[:_SAMPLE])  # (n, D)
-        if len(rows) < MIN_ROWS:
-            return None
-        d, r = self.directions.shape[0] - 1, self.directions.shape[1]
-        held = np.square(rows @ self.directions.astype(np.float32)).sum(axis=1).mean()
-        return float((held - r / d) / np.sqrt(2 * r * (d - r) / (d * d * (d + 2))))
+        return None if len(rows) < MIN_ROWS else _alignment(self.directions, rows)
 
     def check(self, features: FeatureSet) -> None:
         """Raise where the rows cannot be of the same encoder.
@@ -90,6 +94,16 @@ class EmbeddingSpace:
                 f"The rows lie across the directions of the run's embeddings as if by chance, so they seem to come "
                 f"from another encoder: {what_to_do}."
             )
+
+
+def _alignment(directions: NDArray[np.float16], rows: NDArray[np.float32]) -> float:
+    """How much more of the rows the directions hold than by chance.
+
+    In standard deviations of what they hold of one row drawn at random, a Beta(r / 2, (d - r) / 2) of d = D - 1.
+    """
+    d, r = directions.shape[0] - 1, directions.shape[1]
+    held = np.square(rows @ directions.astype(np.float32)).sum(axis=1).mean()
+    return float((held - r / d) / np.sqrt(2 * r * (d - r) / (d * d * (d + 2))))
 
 
 def _centred(matrix: NDArray[Any]) -> NDArray[np.float32]:
