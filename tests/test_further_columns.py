@@ -150,8 +150,11 @@ def test_tables_of_texts_keep_theirs(tmp_path):
     assert is_source(tmp_path / "t.csv")
     assert listed(read_source(tmp_path / "t.csv").columns) == {"city": ["Bern", ""]}
     (tmp_path / "p.csv").write_text("text,price,zip,topic\nHi,3.5,0041,x\nBye,,12,y\n")
+    assert is_source(tmp_path / "p.csv")
     items = read_source(tmp_path / "p.csv", text_column="text", label_column="topic")
     assert listed(items.columns) == {"price": [3.5, None], "zip": ["0041", "12"]}
+    (tmp_path / "f.csv").write_text("text,a,b,c,d,e,f,g,h\nHi,1,2,3,4,5,6,7,8\n")
+    assert not is_source(tmp_path / "f.csv")  # an embedding of eight numbers, with its text
     lines = [{"text": "Hi", "n": 1, "tags": ["x"]}, {"text": "Bye", "ok": True}]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert listed(read_source(tmp_path / "t.jsonl").columns) == {"n": [1.0, None], "ok": ["", "true"]}

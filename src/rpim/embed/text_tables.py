@@ -19,7 +19,7 @@ from rpim.formats.columns import (
     is_free,
     labels_from_text,
 )
-from rpim.formats.csv_layout import columns_of_text
+from rpim.formats.csv_layout import FEW, columns_of_text
 from rpim.formats.parquet import arrow, is_list, plain_values, scalar_values
 from rpim.further_columns import plain_columns
 
@@ -32,7 +32,11 @@ Records = dict[str, list[Any]]
 
 
 def is_table_of_texts(path: Path) -> bool:
-    """Whether a file has texts and no features: only then is nobody asked which of the two is meant."""
+    """Whether a file has texts and no features.
+
+    Columns of numbers in a .csv are no features where they are few and not numbered: price and year are none, f0 and f1
+    are.
+    """
     suffix = path.suffix.lower()
     if suffix in JSON_LINES:
         return True
@@ -42,7 +46,8 @@ def is_table_of_texts(path: Path) -> bool:
             return False
         with reading(path):
             words = columns_of_text(path, names, 1, delimiter)
-        return all(name in words or not is_free(name) for name in names)
+        numbers = [name for name in names if name not in words and is_free(name)]
+        return len(numbers) < FEW and not any(name[-1:].isdigit() for name in numbers)
     if suffix == ".parquet":
         with reading(path):
             schema = arrow(".parquet").read_schema(path)

@@ -18,7 +18,9 @@ from rpim.formats.parquet import arrow
 from rpim.messages import some
 
 CSV_HINT = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"
-_LOOKED_AT, _FEW = 100, 8
+_LOOKED_AT = 100
+FEW = 8
+"""Fewer numbers a row than these are no embedding where there is a text beside them."""
 _NOTHING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-", "?")
 
 
@@ -82,7 +84,7 @@ class CsvLayout:
         further = [name for name in columns_of_text(path, names, header_lines) if name not in not_features]
         not_features |= set(further)
         features = [name for name in names if name not in not_features]
-        if "texts" in per_row and further and len(features) < _FEW:
+        if "texts" in per_row and further and len(features) < FEW:
             raise InputError(
                 f"{path} has texts and few numbers a row ({some(features) or 'none'}), so it may be texts to embed: "
                 f"say --text-column {per_row['texts']}, or leave {further[0]!r} out."
