@@ -19,16 +19,17 @@ AUTO = "auto"
 """That of the cluster which this machine is part of."""
 
 _ADDRESS = re.compile(rf"{LOCAL}|{AUTO}|(?P<client>ray://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\\\s]+):(?P<port>\d{{1,5}})")
+_WITHOUT_PORT = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _SECONDS_TO_ANSWER = 5.0
 
 
 def is_address(said: str) -> bool:
-    """Whether this can be the address of a cluster.
+    """Whether this is meant to be the address of a cluster, right or wrong.
 
-    >>> [is_address(said) for said in ("local", "auto", "10.0.0.1:6379", "ray://head:10001", "rows.npy", "C:/rows")]
+    >>> [is_address(said) for said in ("auto", "10.0.0.1:6379", "ray://head:10001", "10.0.0.1", "rows.npy", "C:/rows")]
     [True, True, True, True, False, False]
     """
-    return _ADDRESS.fullmatch(said) is not None
+    return any(pattern.fullmatch(said) for pattern in (_ADDRESS, _WITHOUT_PORT))
 
 
 @contextlib.contextmanager
@@ -96,7 +97,13 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
         with _silent_terminal():
             ray.init(address=address, **quiet)
     except Exception as error:  # of many kinds: no such cluster, another version of Ray or Python, a timeout
-        raise InputError(f"The Ray cluster at {address} cannot be joined ({first_line(error)}).") from error
+        said = f"The Ray cluster at {address} cannot be joined ({first_line(error)})."
+        if address == AUTO and isinstance(error, ConnectionError):
+            said = (
+                "This machine is part of no Ray cluster: start one with ray start --head, or leave the address out for "
+                "one that ends with the work."
+            )
+        raise InputError(said) from error
 
 
 def _must_be_the_same(ray: Any, address: str) -> None:
