@@ -24,9 +24,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
+
+if TYPE_CHECKING:
+    from rpim.methods.infomax import InfoMaxEstimator
 
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
@@ -71,6 +75,7 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
     import torch
 
     from rpim import PIM, RPIM
+    from rpim.benchmark.cell import peak_memory_mb
     from rpim.progress import told_to
     from rpim.row_files import RowFiles
 
@@ -98,10 +103,8 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
             model.fit(RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"])))
         total = time.perf_counter() - start
     ticks = dict(stages)["training"]
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    peak = int(status["VmHWM"].split()[0]) * 1024  # getrusage would count what the parent held before this began
     return {
-        **task, "total": total, "steps": model.n_iter_, "peak": peak,
+        **task, "total": total, "steps": model.n_iter_, "peak": peak_memory_mb() * 1024**2,
         "step": (ticks[-1] - ticks[1]) / max(len(ticks) - 2, 1),  # without the first, which has to warm up
         "stages": {name: times[-1] - times[0] for name, times in stages},
     }  # fmt: skip
@@ -155,21 +158,20 @@ def against_workers(folder: Path, n_rows: int, steps: int, memory: str) -> None:
 
 def commands(folder: Path, n_rows: int, n_texts: int = 6000) -> None:
     """Whole commands, seconds: texts to features, and the classes of rows."""
+    from embedding import lines
     from rpim import PIM, Discovery, FeatureSet
 
     rows, labels = make_rows(folder, n_rows)
     some = np.load(rows, mmap_mode="r")[:20_000].astype(np.float32)
     features = FeatureSet.from_arrays(some, labels=np.load(labels)[:20_000])
     model = PIM(N_CLASSES, **FIXED, random_state=0, max_iter=5).fit(features.rows(), features.labels)
-    documents = sorted(Path(__file__).parents[1].glob("docs/*.md"))
-    lines = [line for path in documents for line in path.read_text().splitlines() if len(line) > 40]
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         run, texts = Path(scratch, "run"), Path(scratch, "texts.csv")
         Discovery.from_fit(model, features).save(run)
         with open(texts, "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["text"])
-            writer.writerows([lines[number % len(lines)]] for number in range(n_texts))
+            writer.writerows([line] for line in lines(n_texts).content)
         print("command     items  without  two workers")
         for name, n, words in (("embed", n_texts, [texts]), ("predict", n_rows, [run, rows])):
             seconds = []
@@ -216,15 +218,18 @@ def lost_node() -> None:
         with on_ray(cluster.address, workers=2), unfinished.kept_in(place):
             model.fit(x, y)
     cluster.shutdown()
-    far = (whole.head_.prototypes - model.head_.prototypes).norm() / whole.head_.prototypes.norm()
-    equal = (whole.labels_ == model.labels_).mean()
-    print(f"{len(lost)} node lost: prototypes {float(far):.1e} from those of one process, {equal:.2%} equal labels")
+    distance, equal = apart(whole, model)
+    print(f"{len(lost)} node lost: prototypes {distance:.1e} from those of one process, {equal:.2%} equal labels")
+
+
+def apart(one: InfoMaxEstimator, other: InfoMaxEstimator) -> tuple[float, float]:
+    """How far the prototypes of two fits are from each other, relative, and the share of rows with the same label."""
+    distance = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    return float(distance), float((one.labels_ == other.labels_).mean())
 
 
 def exact(folder: Path, data_sets: list[str]) -> None:
     """A whole fit, with searches and start: how far prototypes and labels are from those of the fit in memory."""
-    import torch
-
     from protocol import load
     from rpim import PIM, RPIM
     from rpim.cluster.connection import connected
@@ -243,11 +248,9 @@ def exact(folder: Path, data_sets: list[str]) -> None:
                 for name, place in (("streamed", None), *((f"{n} workers", OnRay(n)) for n in (1, 2, 3))):
                     with fits_at(place):
                         other = method(case.n_classes, random_state=0).fit(RowFiles(scratch), case.y)
-                    norm = torch.linalg.norm
-                    distance = norm(whole.head_.prototypes - other.head_.prototypes) / norm(whole.head_.prototypes)
-                    equal = (whole.labels_ == other.labels_).mean()
+                    distance, equal = apart(whole, other)
                     print(
-                        f"{data_set:9}  {method.__name__:6}  {name:12}  {float(distance):10.1e}  {equal:12.4%}  "
+                        f"{data_set:9}  {method.__name__:6}  {name:12}  {distance:10.1e}  {equal:12.4%}  "
                         f"{whole.n_iter_}/{other.n_iter_}", flush=True,
                     )  # fmt: skip
 

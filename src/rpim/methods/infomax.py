@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.memory import remember
 from rpim.methods.base import DiscoveryEstimator, Problem
+from rpim.methods.settings import AUTO, GRID, SCHEDULES, SETTINGS, Setting
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
 from rpim.places import present_place
@@ -29,54 +30,11 @@ from rpim.starts import STEPS, TRADE_OFF, ClassSizes, Start, consensus_start, si
 from rpim.transforms import TRANSFORMS
 from rpim.unfinished import fit_under_way
 
-AUTO: Final = "auto"
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "default": {"search": "held-out", "n_starts": 6, "n_init": 10, "n_components": 256, "schedule": "fast"},
-    "paper": {
-        "search": "paper", "n_starts": 1, "n_init": 100, "n_components": None, "schedule": "paper", "beta": 0.05,
-        "class_sizes": "equal",
-    },
-}  # fmt: skip
-"""What a parameter left at "auto" becomes; one that is not listed is searched."""
-
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "fast": {"learning_rate": 5e-3, "max_iter": 300, "tol": 1e-3},
-    "paper": {"learning_rate": 1e-3, "max_iter": 1000, "tol": 0.0},
-}
-"""How long and how boldly to train: until the classes of the rows settle, or as published."""
-
-GRID: dict[str, tuple[Any, ...]] = {
-    "trade_off": (0.1, 0.05, 0.2, 0.02, 0.5, 1.0),
-    "class_sizes": ("equal", "estimated"),
-    "beta": (0.2, 0.4, 0.05, 0.6),
-    "weight_decay": (0.01, 0.005, 0.02),
-}
-"""The held-out search: one parameter after the other, from the first value on; of equals the earlier wins."""
-
 N_DIVISIONS = 8
 _SEARCH_DIRECTIONS = 128
 _SEARCH_SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
 _SEARCH_STARTS = 2
 """What makes a trial cheap: fewer directions, steps and starts than in the real training."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is searched: three numbers, and whether classes are taken to be equally large."""
-
-    trade_off: float
-    beta: float
-    weight_decay: float
-    class_sizes: ClassSizes = "equal"
-
-    def for_a_division(self) -> Setting:
-        """What this setting becomes on a problem of half the classes and half the rows of each.
-
-        With fewer rows to go by it has to regularise more: twice the weight decay (the paper halves what it found on
-        such a problem) and, for the same reason, half of lambda.
-        """
-        return replace(self, trade_off=self.trade_off / 2, weight_decay=self.weight_decay * 2)
 
 
 class InfoMaxEstimator(DiscoveryEstimator):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from rpim.methods.infomax import AUTO, PlainInfoMaxEstimator
+from rpim.methods.infomax import PlainInfoMaxEstimator
+from rpim.methods.settings import AUTO
 
 
 class RIM(PlainInfoMaxEstimator):

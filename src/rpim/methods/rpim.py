@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from rpim.methods.infomax import AUTO, InfoMaxEstimator
+from rpim.methods.infomax import InfoMaxEstimator
+from rpim.methods.settings import AUTO
 from rpim.transforms import TRANSFORMS
 
 

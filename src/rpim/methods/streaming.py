@@ -106,13 +106,10 @@ def fit_where_they_are(model: InfoMaxEstimator, rows: Rows, y: ArrayLike, place:
         fewer = kept is not None and kept < rows.shape[1] and not all_here
         values, gram = place.look(rows, sample, model._preparation(device), directions=fewer)
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
-        if all_here:
-            x = model._prepare(values, order, device)
-        else:
-            if gram is not None and kept is not None:
-                # In single precision, so that its last bits are not those of how the rows were cut into shards.
-                model.components_ = leading_directions(gram.float(), kept).to(device)
-            x = model._ordered(values, order, device)
+        if gram is not None and kept is not None:
+            # In single precision, so that its last bits are not those of how the rows were cut into shards.
+            model.components_ = leading_directions(gram.float(), kept).to(device)
+        x = model._prepare(values, order, device) if all_here else model._ordered(values, order, device)
         del values
         labels = torch.from_numpy(codes[sample][order][codes[sample][order] >= 0]).to(device)
         n_classes = model._n_classes(x, labels, len(known), generator, progress)
