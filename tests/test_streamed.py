@@ -177,3 +177,22 @@ def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_b
     assert code == 2
     assert "shards/1.parquet cannot be read" in err
     assert not Path("less").exists()
+
+
+def test_the_memory_is_heeded_however_small_the_file(command, problem):
+    from pathlib import Path
+
+    x, y, _ = problem
+    np.save("rows.npy", x)
+    np.save("labels.npy", y)
+    np.savez("rows.npz", X=x, y=y)
+    Path("texts.csv").write_text("text,label\nHi,a\nBye,\n")
+    beside = ("-o", "run", "--n-classes", 12, "--memory")
+    code, out, err = command("discover", "rows.npy", "--labels", "labels.npy", *beside, "10KB")
+    assert (code, out) == (2, "")
+    assert "480 rows of 24 features and 12 classes need" in err
+    for data in (("rows.npy", "--labels", "labels.npy"), ("rows.npz",), ("texts.csv",)):
+        code, out, err = command("discover", *data, *beside, "lots")
+        assert (code, out) == (2, "")
+        assert "The memory 'lots' is no size: give a number with a unit" in err
+    assert not list(Path().glob("run*"))

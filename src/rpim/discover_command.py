@@ -14,6 +14,7 @@ from rpim.choices import choose
 from rpim.cluster.options import RayAddress, Workers, check_workers
 from rpim.embed.command import EncoderName, TextColumn, Weights
 from rpim.errors import BAD_INPUT
+from rpim.memory_budget import as_bytes
 from rpim.options import Data, FeatureColumn, LabelColumn, LabelsFile, Overwrite, Quiet, Seed, Source
 from rpim.report.command import NoReport, report_of_run
 from rpim.terminal import console_of_output, print_findings, written
@@ -105,6 +106,7 @@ def discover(
     from rpim.run_folder import check_target
 
     check_workers(ray, workers)
+    budget = None if memory is None else as_bytes(memory)
     check_target(output, overwrite)
     from rpim.embed.command import embed_for_run, read_data
     from rpim.features import FeatureSet
@@ -112,7 +114,7 @@ def discover(
 
     rows = read_data(
         data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
-        encoder=encoder, weights=weights, memory=memory,
+        encoder=encoder, weights=weights, memory=budget,
     )  # fmt: skip
     check_problem(rows, data, n_classes)
     given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}
@@ -125,7 +127,7 @@ def discover(
         embedded = None
         if not isinstance(rows, FeatureSet):
             embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
-            rows = FeatureSet.read(embedded)
+            rows = FeatureSet.read(embedded, memory=budget)
             check_problem(rows, data, n_classes)  # some may have been skipped
         features = rows
         unfinished = under_way(model, features, output)

@@ -31,6 +31,7 @@ from rpim.formats.feature_files import (
 from rpim.formats.label_files import read_labels
 from rpim.further_columns import further_columns
 from rpim.labels import BoolArray, unlabelled_rows
+from rpim.memory_budget import as_bytes
 from rpim.messages import some_rows
 from rpim.row_files import RowFiles, is_row_folder, row_blocks_of
 
@@ -176,7 +177,7 @@ class FeatureSet:
         """
         path = Path(path)
         in_path = None if labels is not None else label_column
-        rows = _on_disk(path, feature_column, memory)
+        rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
         if rows is None:
             columns = read_features(path, in_path, feature_column, split_column)
         else:
@@ -349,12 +350,12 @@ class FeatureSet:
         )
 
 
-def _on_disk(path: Path, feature_column: str | None, memory: int | str | None) -> RowFiles | None:
+def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowFiles | None:
     """The rows that are not to be read: those of a folder, as far as it is not PIM's, and of files that do not fit."""
     is_folder = is_row_folder(path) and not is_pim_folder(path)
     if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
         return None
-    if not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
+    if memory is None and not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
         return None
     if not path.exists():
         return None

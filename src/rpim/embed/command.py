@@ -125,7 +125,7 @@ def tell(items: Items, report: EmbeddingReport, encoder: str, quiet: bool = Fals
 
 def read_data(
     path: Path, labels: Path | None, *, label_column: str | None, feature_column: str | None, text_column: str | None,
-    encoder: str | None, weights: Path | None, memory: str | None = None,
+    encoder: str | None, weights: Path | None, memory: int | None = None,
 ) -> FeatureSet | Items:  # fmt: skip
     """The features in a file, or the images or texts that have to be embedded first."""
     from rpim.embed.sources import is_source, read_source
