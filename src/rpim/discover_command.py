@@ -44,7 +44,7 @@ def demo(
     console = console_of_output()
     console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
     model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
-    discovery = fit(model, features, digits_demo.SOURCE, resamples=5)
+    discovery = fit(model, features, digits_demo.SOURCE)
     rows = output.with_name(f"{output.name}.features.parquet")
     features.write(rows, overwrite=True)
     discovery.save(output, overwrite=overwrite, features=rows)
@@ -79,16 +79,17 @@ def discover(
     ] = "rpim",
     settings: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
     trade_off: Annotated[
-        float | None, typer.Option(help="Weight of the conditional entropy; searched if left out.")
+        float | None, typer.Option(help="Weight of the conditional entropy; 0.1 if left out.")
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Searched if left out.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); searched if left out.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="0.01 if left out.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); 0.2 if left out.")] = None,
     abstain: Annotated[
         float | None, typer.Option(help="Share of the unlabelled rows to leave without class: those that fit least.")
     ] = None,
-    resamples: Annotated[
-        int, typer.Option(min=0, help="Repetitions of the fit that show which classes come back; 0 for none.")
-    ] = 5,
+    n_members: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Fits in the committee; 1 for a single fit. 16 for rpim if left out, else 1."),
+    ] = None,
     seed: Seed = 0,
     no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
     memory: Annotated[
@@ -117,7 +118,9 @@ def discover(
         encoder=encoder, weights=weights, memory=budget,
     )  # fmt: skip
     check_problem(rows, data, n_classes)
-    given = {"trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain}
+    given = {
+        "n_members": n_members, "trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain,
+    }  # fmt: skip
     model = make_model(
         method, choose("--settings", settings, ("default", "paper")), device,
         {name: value for name, value in given.items() if value is not None},
@@ -132,7 +135,7 @@ def discover(
         features = rows
         unfinished = under_way(model, features, output)
         with _goes_on(unfinished, quiet=quiet):
-            discovery = fit(model, features, data, resamples, unfinished, place)
+            discovery = fit(model, features, data, unfinished, place)
             discovery.save(output, overwrite=overwrite, features=embedded)
     with written(output):
         page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)

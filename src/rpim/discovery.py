@@ -38,7 +38,6 @@ from rpim.files import StrPath
 from rpim.methods.base import DiscoveryEstimator
 from rpim.methods.infomax import InfoMaxEstimator
 from rpim.prediction import Predictor
-from rpim.row_files import RowFiles
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
     FEATURES_FILE,
@@ -53,7 +52,6 @@ from rpim.run_folder import (
     write_json,
 )
 from rpim.saved_model import describe, from_plain, plain
-from rpim.stability import stability
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +71,7 @@ class Discovery:
     space : EmbeddingSpace
         What tells rows of another encoder from those of the run.
     stability : array, optional
-        How well each class comes back when the fit is repeated on resamples; see `rpim.stability`.
+        How well the members of the committee reproduce each class; None for a single fit.
 
     Examples
     --------
@@ -102,7 +100,6 @@ class Discovery:
         source: StrPath | None = None,
         duration: float | None = None,
         command: list[str] | None = None,
-        resamples: int = 0,
         verbose: bool = False,
     ) -> Discovery:
         """The result of a model that was fitted to the rows of `features`.
@@ -118,8 +115,6 @@ class Discovery:
             Seconds that the fit took.
         command : list of str, optional
             The command line, where there was one.
-        resamples : int
-            Repeat the fit on so many resamples to see which classes come back; five take about 0.6 of the fit's time.
         verbose : bool
             Show progress on a terminal.
         """
@@ -129,15 +124,7 @@ class Discovery:
                 "give the same ones."
             )
         assignments = assign(model, features, model.labels_, verbose=verbose)
-        stable = None
-        if resamples > 0:
-            views = features.further_rows(model.normalise) if model.uses_views else []
-            on_disk = isinstance(features.X, RowFiles)
-            rows = features.X if on_disk else features.rows(normalise=model.normalise)
-            stable = stability(
-                model, rows, np.asarray(features.labels), views,
-                n_resamples=resamples, verbose=verbose,
-            )  # fmt: skip
+        stable: NDArray[np.float64] | None = getattr(model, "stability_", None)
         provenance = _provenance(model, features, source, duration, command)
         return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable)
 

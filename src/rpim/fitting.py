@@ -99,11 +99,10 @@ def fit(
     model: DiscoveryEstimator,
     features: FeatureSet,
     source: Path | str,
-    resamples: int,
     unfinished: Unfinished | None = None,
     place: Place | None = None,
 ) -> Discovery:
-    """Fit the model, and see which classes come back; what scikit-learn says of a parameter is bad input."""
+    """Fit the model; what scikit-learn says of a parameter is bad input."""
     from sklearn.utils._param_validation import InvalidParameterError
 
     from rpim.discovery import Discovery
@@ -121,5 +120,5 @@ def fit(
     where = source.resolve() if isinstance(source, Path) else source
     return Discovery.from_fit(
         model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],
-        resamples=resamples, verbose=model.verbose,
+        verbose=model.verbose,
     )  # fmt: skip

@@ -20,11 +20,11 @@ METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, n
 
 _TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
 _FOUND = (
-    "n_iter_", "agreement_", "trade_off_", "beta_", "weight_decay_", "class_sizes_", "calibration_",
-    "n_classes_low_", "n_classes_high_", "sample_rows_",
+    "n_iter_", "n_members_", "expected_accuracy_", "trade_off_", "beta_", "weight_decay_", "class_sizes_",
+    "calibration_", "n_classes_low_", "n_classes_high_", "sample_rows_",
 )  # fmt: skip
 _MEMORY = "memory."
-_TABLES = ("search_", "n_classes_curve_", "calibration_error_")
+_TABLES = ("search_", "n_classes_curve_")
 
 
 def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -2,7 +2,8 @@
 
     RUN.unfinished/
       plan.json               of what rows and parameters the fit is: another is not gone on with
-      start.safetensors       the settings that were searched, and where the training starts
+      member-3.safetensors    a member of the committee that is trained
+      start.safetensors       what the training on all rows starts with
       training.safetensors    how far the training is
       workers/                the same, where it is spread over workers
 
@@ -31,6 +32,7 @@ from rpim.training_state import TrainingState
 SAVE_EVERY = 30.0
 """Seconds."""
 START_FILE = "start.safetensors"
+MEMBER_FILE = "member-{}.safetensors"
 TRAINING_FILE = "training.safetensors"
 WORKERS_FOLDER = "workers"
 
@@ -49,18 +51,35 @@ class Unfinished:
         self.folder = output.with_name(f"{output.name}.unfinished")
         self._plan = json.loads(json.dumps(plan))
         self._start: bytes | None = None
+        self._members: dict[int, bytes] = {}  # trained, and not on disk yet
         self._saved = time.monotonic()
+        self._written = False
         if self.folder.exists() and not is_of(self.folder, self._plan):
             self.remove()
 
     @property
     def exists(self) -> bool:
         """Whether there is something to go on with."""
-        return (self.folder / START_FILE).is_file()
+        return (self.folder / PLAN_FILE).is_file()
+
+    def members(self) -> dict[int, bytes]:
+        """The trained members that `keep_member` was given, by their number."""
+        found = {}
+        for path in sorted(self.folder.glob(MEMBER_FILE.format("*"))):
+            number = path.name.removeprefix("member-").removesuffix(".safetensors")
+            with reading(path, f"remove {self.folder}, and the fit begins again"):
+                found[int(number)] = path.read_bytes()
+        return found
+
+    def keep_member(self, number: int, data: bytes) -> None:
+        """Keep a trained member: on disk, with those before it, from the first half minute on."""
+        self._members[number] = data
+        if self._written or self.due():
+            self._write_members()
 
     def start(self) -> tuple[dict[str, Tensor], Any] | None:
         """What `keep_start` was given, in the fit that is gone on with."""
-        return self._read(START_FILE) if self.exists else None
+        return self._read(START_FILE) if (self.folder / START_FILE).is_file() else None
 
     def keep_start(self, tensors: dict[str, Tensor], facts: Any) -> None:
         """Keep what the training begins with: on disk if half a minute has passed, or else with its first state."""
@@ -100,15 +119,27 @@ class Unfinished:
     def _write_start(self) -> None:
         if self._start is None:
             return
+        self._write_plan()
         try:
-            with writing(self.folder):
-                self.folder.mkdir(exist_ok=True)
-            self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
             self._write(START_FILE, self._start)
         except InputError:
-            self.remove()  # without a start there is nothing to go on with
+            self.remove()  # without a start there is nothing to resume
             raise
         self._start = None
+
+    def _write_members(self) -> None:
+        self._write_plan()
+        for number, data in sorted(self._members.items()):
+            self._write(MEMBER_FILE.format(number), data)
+        self._members = {}
+
+    def _write_plan(self) -> None:
+        if self._written:
+            return
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
+        self._written = True
 
     def _write(self, name: str, data: bytes) -> None:
         with replacing(self.folder / name) as file:

@@ -29,7 +29,7 @@ from rpim.methods.infomax import InfoMaxEstimator
 from rpim.metrics import gcd_accuracy
 from rpim.saved_model import METHODS, plain
 
-_CHOSEN = ("trade_off", "beta", "weight_decay", "agreement")
+_CHOSEN = ("trade_off", "beta", "weight_decay", "n_members")
 
 
 def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts | None = None) -> Record:
@@ -49,8 +49,6 @@ def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts 
 def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
     case = cell.case(parts)
     model = METHODS[cell.method.method](**cell.method.parameters)
-    if "calibrate" in model.get_params() and "calibrate" not in cell.method.parameters:
-        model.set_params(calibrate=False)  # it changes no class, and would count as time of the method
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:

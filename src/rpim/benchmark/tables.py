@@ -28,7 +28,7 @@ CSV_FILE, MARKDOWN_FILE = "results.csv", "results.md"
 _KEY = ("method", "estimator", "parameters", "set", "seed")
 _FACTS = (
     "seconds", "peak_mb", "rows", "labelled", "evaluated", "n_classes", "n_classes_used", "trade_off", "beta",
-    "weight_decay", "agreement", "n_iter", "trained_parameters", "threads",
+    "weight_decay", "n_members", "n_iter", "trained_parameters", "threads",
 )  # fmt: skip
 
 _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {

@@ -58,6 +58,11 @@ class Problem:
         """How many classes are to be discovered."""
         return self.n_classes - self.n_known
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether `x` holds all rows, and not a sample of them."""
+        return True
+
     def train(
         self, head: Head, objective: Objective, schedule: Schedule, *, keep: bool, on_step: Callable[[], None],
         unfinished: Unfinished | None = None,
@@ -126,7 +131,27 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         assigned = np.where(codes >= 0, codes, assigned)
         self.labels_ = name_rows(assigned, self.classes_)
         self._remember(problem, torch.from_numpy(assigned[order]).to(problem.x.device))
+        self._finish(order, assigned)
         return self
+
+    def _finish(self, order: IntArray, assigned: IntArray) -> None:
+        """Say what is to be said of the fit, once every row has its class.
+
+        Parameters
+        ----------
+        order : (n,)
+            The number, among all rows, of each row that the method saw.
+        assigned : (N,)
+            The class of every row, by number.
+        """
+        counts = np.bincount(assigned[assigned >= 0], minlength=self.n_classes_)
+        empty = int((counts == 0).sum())
+        if empty:
+            warnings.warn(
+                f"{empty} of {self.n_classes_} classes ended without a row: there may be fewer classes. Give "
+                f"n_classes={self.n_classes_ - empty}, or None to have it estimated.",
+                UserWarning, stacklevel=3,
+            )  # fmt: skip
 
     def _fit_where_they_are(self, X: RowFiles | ArrayLike, y: ArrayLike) -> None:
         """Fit to rows that stay on disk, or are spread over workers."""
@@ -196,10 +221,6 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         scores = self.head_.outlier_scores(problem.x[n_labelled:]) if self.abstain else problem.x.new_empty(0)
         rows, self.outlier_threshold_ = least_fitting(scores.cpu().numpy(), self.abstain)
         return rows + n_labelled
-
-    def parameters_of_a_repetition(self) -> dict[str, Any]:
-        """What a clone needs to repeat this fit on other rows: without a search, and in short where it can."""
-        return {"verbose": False}
 
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""

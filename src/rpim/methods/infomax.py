@@ -1,40 +1,52 @@
-"""What RIM, TIM, PIM and RPIM share: search the settings, find a start, train the head."""
+"""What RIM, TIM, PIM and RPIM share: a committee of short fits, or one fit from one start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from functools import cache, partial
+import warnings
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
-from rpim.calibration import Fold, HiddenRows, calibrate, enough_rows, folds
-from rpim.directions import principal_directions
-from rpim.engine import InMemory
+from rpim.centroids import merged_clusters, nearest_centroid
+from rpim.core.distillation import SCHEDULE as DISTILLATION
+from rpim.core.distillation import distil, initial_head, matching_factor
+from rpim.core.representations import fit_representation
+from rpim.core.sampling import sample_rows
+from rpim.errors import InputError
 from rpim.head import Head
+from rpim.labels import IntArray
 from rpim.memory import remember
+from rpim.methods import committee
 from rpim.methods.base import DiscoveryEstimator, Problem
-from rpim.methods.settings import AUTO, GRID, SCHEDULES, SETTINGS, Setting
+from rpim.methods.label_checks import LabelCheck, LabelIssue
+from rpim.methods.settings import AUTO, DEFAULTS, SCHEDULES, SETTINGS, Setting
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.parallel import side_by_side
 from rpim.places import present_place
 from rpim.row_files import RowFiles
-from rpim.search.held_out import Division, best_setting, can_divide, divide
+from rpim.search.held_out import Division, can_divide, divide
 from rpim.search.paper import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.starts import STEPS, TRADE_OFF, ClassSizes, Start, consensus_start, single_start
-from rpim.transforms import TRANSFORMS
-from rpim.unfinished import fit_under_way
+from rpim.starts import Start, single_start
+from rpim.transforms import TRANSFORMS, SemanticBias
+from rpim.unfinished import Unfinished, fit_under_way
 
-N_DIVISIONS = 8
-_SEARCH_DIRECTIONS = 128
-_SEARCH_SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
-_SEARCH_STARTS = 2
-"""What makes a trial cheap: fewer directions, steps and starts than in the real training."""
+COMMITTEE_ROWS = 50_000
+"""Members see no more rows than this, or a hundred a class: what they cost does not grow with the data."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a training on all rows begins with."""
+
+    head: Head
+    setting: Setting
+    shares: Tensor | None  # (K,)
 
 
 class InfoMaxEstimator(DiscoveryEstimator):
@@ -56,13 +68,12 @@ class InfoMaxEstimator(DiscoveryEstimator):
     sinkhorn_epsilon: float
     sinkhorn_iterations: int
     search: str
-    n_starts: Any
+    n_members: Any
     n_init: Any
     schedule: str
     learning_rate: Any
     max_iter: Any
     low_memory: bool
-    calibrate: bool
     marginal_rows: Literal["all", "unlabelled"] = "all"
     search_: dict[str, dict[Any, float]]
 
@@ -71,32 +82,21 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "settings": [StrOptions(set(SETTINGS))],
         "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "weight_decay": [StrOptions({AUTO}), Interval(Real, 0, None, closed="left")],
-        "class_sizes": [StrOptions({AUTO, *GRID["class_sizes"]})],
-        "search": [StrOptions({AUTO, "held-out", "paper"})],
-        "n_starts": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
-        "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "class_sizes": [StrOptions({AUTO, "equal", "estimated"})],
+        "search": [StrOptions({AUTO, "paper"})],
+        "n_members": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "n_init": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "schedule": [StrOptions({AUTO, *SCHEDULES})],
         "learning_rate": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
         "low_memory": ["boolean"],
-        "calibrate": ["boolean"],
     }
 
     def _resolved(self, name: str) -> Any:
-        """The parameter, or what the settings make of "auto" (which stays "auto" where it is searched)."""
+        """The parameter, or what the settings make of "auto" (which stays "auto" where it is searched or varied)."""
         value = getattr(self, name)
         return SETTINGS[self.settings].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
-
-    def parameters_of_a_repetition(self) -> dict[str, Any]:
-        short = {
-            "trade_off": self.trade_off_, "beta": self.beta_, "weight_decay": self.weight_decay_,
-            "class_sizes": self.class_sizes_, "n_starts": _SEARCH_STARTS, "n_components": _SEARCH_DIRECTIONS,
-            "schedule": "fast", "calibrate": False,
-            "learning_rate": _SEARCH_SCHEDULE.learning_rate, "max_iter": _SEARCH_SCHEDULE.max_iter, "abstain": 0.0,
-        }  # fmt: skip
-        known = self.get_params(deep=False)
-        return super().parameters_of_a_repetition() | {name: value for name, value in short.items() if name in known}
 
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
@@ -122,104 +122,161 @@ class InfoMaxEstimator(DiscoveryEstimator):
         return Head(prototypes.clone(), transform, self.temperature)
 
     def _discover(self, problem: Problem) -> Head:
-        unfinished = fit_under_way()
-        begun = None if unfinished is None else unfinished.start()
-        setting, prototypes, shares = self._begin(problem) if begun is None else self._begin_again(problem, *begun)
-        if unfinished is not None and begun is None:
-            unfinished.keep_start(*self._beginning(problem, setting, prototypes, shares))
-        schedule = self._schedule(setting)
-        step = _step_cost(problem.x, problem.n_classes, self.h)
-        problem.progress.stage("training")
-        head = self._new_head(prototypes)
-        self.history_ = problem.train(
-            head, self._objective(setting, shares), schedule, keep=not self.low_memory,
-            on_step=lambda: problem.progress.advance(step), unfinished=unfinished,
-        )  # fmt: skip
-        self.n_iter_ = len(self.history_)
+        checkpoint = fit_under_way()
+        begun = None if checkpoint is None else checkpoint.start()
+        beginning = self._begin(problem, checkpoint) if begun is None else self._begin_again(problem, *begun)
+        head, setting = beginning.head, beginning.setting
         self.trade_off_, self.beta_, self.weight_decay_ = setting.trade_off, setting.beta, setting.weight_decay
         self.class_sizes_ = setting.class_sizes
-        self.calibration_error_: dict[str, float] = {}
-        head.calibration = self.calibration_ = self._calibrate(problem, head, setting) if self.calibrate else 1.0
-        return head
+        if self.n_members_ > 1 and self._committee_rows(problem) is None and problem.is_whole:
+            return head
+        if checkpoint is not None and begun is None:
+            checkpoint.keep_start(*self._beginning(problem, beginning))
+        schedule = self._schedule(setting)
+        step = _step_cost(problem.x, problem.n_classes, self.h)
+        problem.progress.expect(step * schedule.max_iter)
+        problem.progress.stage("training")
+        trained = Head(head.prototypes.clone(), type(head.transform)(
+            {name: value.clone() for name, value in head.transform.parameters.items()}
+        ), head.temperature)  # fmt: skip
+        self.history_ = problem.train(
+            trained, self._objective(setting, beginning.shares), schedule, keep=not self.low_memory,
+            on_step=lambda: problem.progress.advance(step), unfinished=checkpoint,
+        )  # fmt: skip
+        self.n_iter_ = len(self.history_)
+        if self.n_members_ > 1:
+            trained.calibration = self.calibration_ = matching_factor(trained, head, problem.x)
+        return trained
 
-    def _begin(self, problem: Problem) -> tuple[Setting, Tensor, Tensor | None]:
-        """What the training is to be done with: the setting, the first prototypes (K, D), the classes' shares (K,)."""
-        problem.progress.stage("searching the settings")
+    def _begin(self, problem: Problem, checkpoint: Unfinished | None) -> Beginning:
+        """What the training on all rows starts with: a distilled committee, or the start of a single fit."""
+        n_members = self._resolved("n_members")
+        if n_members > len(problem.x):
+            raise InputError(
+                f"n_members={n_members} is larger than the number of rows ({len(problem.x)}): "
+                "give fewer; 16 do for most data."
+            )
+        # Where there is nothing to discover, and nothing without a label, a committee has nothing to say.
+        self.n_members_ = n_members if len(problem.x) > len(problem.labels) else 1
+        self.search_: dict[str, dict[Any, float]] = {}
+        self.calibration_ = 1.0
+        if self.n_members_ > 1:
+            return self._fit_committee(problem, checkpoint)
         setting = self._search(problem)
-        n_starts = self._resolved("n_starts")
-        member = _step_cost(problem.x, problem.n_classes, "none") * STEPS
-        problem.progress.expect(member * n_starts + self._training_cost(problem, setting))
         problem.progress.stage("finding a start")
-        start = self._start(problem, setting.class_sizes, n_starts, lambda: problem.progress.advance(member))
-        self.agreement_ = start.agreement
-        return setting, start.prototypes, start.shares(setting.class_sizes)
+        start = self._start(problem)
+        shares = start.shares(setting.class_sizes)
+        return Beginning(self._new_head(start.prototypes), setting, shares)
 
-    def _training_cost(self, problem: Problem, setting: Setting) -> float:
-        return _step_cost(problem.x, problem.n_classes, self.h) * self._schedule(setting).max_iter
+    def _fit_committee(self, problem: Problem, checkpoint: Unfinished | None) -> Beginning:
+        """Train the members, combine them, and distil them into one head."""
+        setting = self._search(problem)
+        sample = self._committee_rows(problem)
+        x = problem.x if sample is None else problem.x[sample]
+        labels = problem.labels if sample is None else problem.labels[sample[sample < len(problem.labels)]]
+        seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
+        plans = committee.plan_members(
+            self.n_members_, seeds[0], widest=x.shape[1],
+            trade_offs=committee.TRADE_OFFS if self._varied("trade_off") else (setting.trade_off,),
+            class_sizes=committee.CLASS_SIZES if self._varied("class_sizes") else (setting.class_sizes,),
+        )  # fmt: skip
+        trainer = committee.Trainer(
+            (x,), labels, committee.label_folds(labels, seeds[1]), problem.n_classes, self._objective(setting),
+            setting.weight_decay, self._new_head, keep=not self.low_memory,
+        )  # fmt: skip
+        members = self._train_members(trainer, plans, problem, checkpoint)
+        problem.progress.stage("combining the members")
+        combined = committee.combine(trainer, members, problem.n_known, seeds[2])
+        problem.progress.stage("distilling the committee")
+        step = _step_cost(x, problem.n_classes, self.h)
+        problem.progress.expect(step * DISTILLATION.max_iter)
+        head = initial_head(
+            fit_representation("whitened", x, labels), x, combined.probabilities, self.temperature
+        )  # fmt: skip
+        distil(x, combined.probabilities, head, on_step=lambda: problem.progress.advance(step))
+        self.history_ = committee.mean_history(members)
+        self.n_iter_ = len(self.history_)
+        self.stability_: NDArray[np.float64] = combined.stability.double().cpu().numpy()
+        self._label_check = LabelCheck.of(combined.out_of_bag, labels, problem.n_known)
+        self._labelled_rows = np.arange(len(labels)) if sample is None else sample[: len(labels)].cpu().numpy()
+        self.expected_accuracy_ = self._label_check.accuracy
+        _warn_of_members(combined, problem.n_known)
+        return Beginning(head, setting, None)
 
-    def _beginning(
-        self, problem: Problem, setting: Setting, prototypes: Tensor, shares: Tensor | None
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _train_members(
+        self, trainer: committee.Trainer, plans: list[committee.MemberPlan], problem: Problem,
+        checkpoint: Unfinished | None,
+    ) -> list[committee.Member]:  # fmt: skip
+        """Train the members that a checkpoint does not have, each a task of its own."""
+        device = problem.x.device
+        found: dict[int, committee.Member] = {}
+        if checkpoint is not None:
+            kept = {number: committee.Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
+            found = {number: member for number, member in kept.items() if member.plan == plans[number]}
+        costs = [_step_cost(trainer.embeddings[0][:, : plan.n_directions], problem.n_classes, self.h)
+                 * committee.N_STEPS for plan in plans]  # fmt: skip
+        problem.progress.expect(sum(costs))
+        problem.progress.stage(f"training {len(plans)} members")
+        problem.progress.advance(sum(costs[number] for number in found))
+        missing = [number for number in range(len(plans)) if number not in found]
+
+        def done(position: int, member: committee.Member) -> None:
+            number = missing[position]
+            if checkpoint is not None:
+                checkpoint.keep_member(number, member.to_bytes())
+            problem.progress.advance(costs[number])
+
+        trained = side_by_side(trainer, [plans[number] for number in missing], done)
+        found |= dict(zip(missing, trained, strict=True))
+        return [found[number] for number in range(len(plans))]
+
+    def _committee_rows(self, problem: Problem) -> Tensor | None:
+        """Numbers of the rows that members see; None where they see all."""
+        most = max(COMMITTEE_ROWS, 100 * problem.n_classes)
+        if len(problem.x) <= most:
+            return None
+        codes = np.full(len(problem.x), -1)
+        codes[: len(problem.labels)] = problem.labels.cpu().numpy()
+        rows = sample_rows(codes, most, problem.generator.initial_seed())
+        return torch.from_numpy(rows).to(problem.x.device)
+
+    def _beginning(self, problem: Problem, beginning: Beginning) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What `_begin` found, to be kept."""
-        tensors = {"prototypes": prototypes, "generator": problem.generator.get_state()}
-        if shares is not None:
-            tensors["shares"] = shares
-        search = {name: list(scores.items()) for name, scores in self.search_.items()}
-        return tensors, {"setting": asdict(setting), "search": search, "agreement": self.agreement_}
+        tensors = {f"head.{name}": value for name, value in beginning.head.parameters.items()}
+        tensors["generator"] = problem.generator.get_state()
+        if beginning.shares is not None:
+            tensors["shares"] = beginning.shares
+        facts: dict[str, Any] = {
+            "setting": vars(beginning.setting), "n_members": self.n_members_,
+            "search": {name: list(scores.items()) for name, scores in self.search_.items()},
+        }  # fmt: skip
+        if self.n_members_ > 1:
+            tensors |= {f"check.{name}": value for name, value in self._label_check.tensors().items()}
+            tensors["labelled_rows"] = torch.from_numpy(self._labelled_rows)
+            tensors["stability"] = torch.from_numpy(self.stability_)
+        return tensors, facts
 
-    def _begin_again(
-        self, problem: Problem, tensors: dict[str, Tensor], facts: dict[str, Any]
-    ) -> tuple[Setting, Tensor, Tensor | None]:
+    def _begin_again(self, problem: Problem, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Beginning:
         """What `_begin` gave before the stop, with everything as it left it."""
+        device = problem.x.device
         self.search_ = {name: dict(map(tuple, scores)) for name, scores in facts["search"].items()}
-        self.agreement_ = facts["agreement"]
+        self.n_members_, self.calibration_ = facts["n_members"], 1.0
         problem.generator.set_state(tensors["generator"])
-        device, shares = problem.x.device, tensors.get("shares")
-        setting = Setting(**facts["setting"])
-        problem.progress.expect(self._training_cost(problem, setting))
-        return setting, tensors["prototypes"].to(device), None if shares is None else shares.to(device)
-
-    def _calibrate(self, problem: Problem, head: Head, setting: Setting) -> float:
-        """The factor that makes the probabilities of rows with hidden labels come true; see calibration.py."""
-        parts = folds(problem.labels, problem.generator, hide_classes=problem.n_new > 0)
-        if not parts:
-            return 1.0
-        problem.progress.stage("calibrating")
-        n_labelled, n_classes = len(problem.labels), problem.n_classes
-        labelled, free = problem.x[:n_labelled], problem.x[n_labelled:]
-        if len(free) > enough_rows(n_classes):
-            some = torch.randperm(len(free), generator=problem.generator)[: enough_rows(n_classes)]
-            free = free[some.to(free.device)]
-        x = torch.cat([labelled, free])
-        if x.shape[1] > _SEARCH_DIRECTIONS:
-            x = x @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
-        step = _step_cost(x, n_classes, self.h)
-        problem.progress.expect(step * self.n_iter_ * len(parts))
-        seeds = torch.randint(2**31, (len(parts),), generator=problem.generator).tolist()
-        schedule = replace(self._schedule(setting), max_iter=self.n_iter_, tol=0.0)  # as long as the real one
-
-        def train(numbered: tuple[Fold, int]) -> HiddenRows:
-            fold, seed = numbered
-            rows = torch.cat([x[fold.rows], x[n_labelled:]])
-            hidden = rows[len(fold.labels) : n_labelled]
-            start = consensus_start(
-                rows, fold.labels, n_classes, n_starts=_SEARCH_STARTS, temperature=self.temperature,
-                generator=torch.Generator().manual_seed(seed), class_sizes=setting.class_sizes,
-                keep=not self.low_memory,
-            )  # fmt: skip
-            trained = self._new_head(start.prototypes)
-            engine = InMemory(rows, fold.labels, n_classes, keep=not self.low_memory)
-            objective = self._objective(setting, start.shares(setting.class_sizes))
-            optimise(engine, trained, objective, schedule, lambda *_: problem.progress.advance(step))
-            logits = trained.logits(hidden).double().cpu().numpy()
-            is_new = (fold.truth >= fold.n_known).cpu().numpy()
-            return HiddenRows(logits, fold.targets(logits.argmax(axis=1)), is_new)
-
-        to_new = head.predict(problem.x[n_labelled:]) >= problem.n_known
-        share_new = float(to_new.sum()) / max(len(to_new), 1)
-        found = calibrate(side_by_side(train, zip(parts, seeds, strict=True)), share_new)
-        self.calibration_error_ = {"before": found.error_before, "after": found.error_after}
-        return found.factor
+        parameters = {
+            name.removeprefix("head."): value.to(device) for name, value in tensors.items() if name.startswith("head.")
+        }
+        prototypes = parameters.pop("prototypes")
+        like = self._new_head(prototypes) if self.n_members_ == 1 else None
+        transform = type(like.transform)(parameters) if like else SemanticBias(parameters)
+        if self.n_members_ > 1:
+            self._label_check = LabelCheck.from_tensors({
+                name.removeprefix("check."): value for name, value in tensors.items() if name.startswith("check.")
+            })  # fmt: skip
+            self._labelled_rows = tensors["labelled_rows"].numpy()
+            self.stability_, self.expected_accuracy_ = tensors["stability"].numpy(), self._label_check.accuracy
+        shares = tensors.get("shares")
+        head = Head(prototypes, transform, self.temperature)
+        return Beginning(head, Setting(**facts["setting"]), None if shares is None else shares.to(device))
 
     def extend(self, X: ArrayLike, y: ArrayLike | None = None) -> InfoMaxEstimator:
         """Go on with new rows: classes that are there keep their names, new ones are added where rows call for them.
@@ -267,100 +324,97 @@ class InfoMaxEstimator(DiscoveryEstimator):
             problem.x, classes, len(problem.labels), problem.n_classes, scores, problem.generator
         )
 
-    def _start(
-        self, problem: Problem, class_sizes: ClassSizes, n_starts: int, on_start: Callable[[], None]
-    ) -> Start:
-        if n_starts > 1 and problem.n_new > 0:
-            return consensus_start(
-                problem.x, problem.labels, problem.n_classes, n_starts=n_starts, temperature=self.temperature,
-                generator=problem.generator, class_sizes=class_sizes, keep=not self.low_memory, on_start=on_start,
-            )  # fmt: skip
-        start = single_start(
-            problem.x, problem.labels, problem.n_classes, n_init=self._resolved("n_init"), generator=problem.generator
-        )
-        on_start()
-        return start
+    def _finish(self, order: IntArray, assigned: IntArray) -> None:
+        super()._finish(order, assigned)
+        self.label_issues_: list[LabelIssue] = []
+        self.label_quality_ = np.full(len(assigned), np.nan, dtype=np.float32)
+        if self.n_members_ == 1:
+            return
+        check, rows = self._label_check, order[self._labelled_rows]
+        del self._label_check, self._labelled_rows
+        self.label_quality_[rows] = check.quality.cpu().numpy()
+        for i in check.ranked():
+            self.label_issues_.append(LabelIssue(
+                int(rows[i]), self.classes_[assigned[rows[i]]], self.classes_[int(check.predicted[i])],
+                float(check.quality[i]), float(check.confidence[i]),
+            ))  # fmt: skip
 
-    def _search(self, problem: Problem) -> Setting:
-        """Choose what was left at "auto" among the parameters of `GRID`, by the labelled rows alone."""
-        given = {name: self._resolved(name) for name in GRID}
-        if given["trade_off"] != AUTO and given["class_sizes"] == AUTO:
-            given["class_sizes"] = "equal"  # lambda and the sizes answer the same question: both are searched, or none
+    def _start(self, problem: Problem) -> Start:
+        """Merged clusters, or as published the best of several restarts of semi-supervised k-means."""
+        n_init = self._resolved("n_init")
+        if n_init is not None:
+            return single_start(
+                problem.x, problem.labels, problem.n_classes, n_init=n_init, generator=problem.generator
+            )
+        prototypes = merged_clusters(problem.x, problem.labels, problem.n_classes, generator=problem.generator)
+        nearest, _ = nearest_centroid(problem.x, prototypes)
+        nearest[: len(problem.labels)] = problem.labels
+        return Start(prototypes, nearest)
+
+    def _varied(self, name: str) -> bool:
+        """Whether the members of a committee differ in it: where it was neither given nor searched."""
+        return self._resolved(name) == AUTO and name not in self.search_
+
+    def _fixed_setting(self) -> Setting:
+        """The parameters as they were given, and the defaults of those that were not."""
+        given = {name: self._resolved(name) for name in DEFAULTS}
         if not self.mixed_labels:
             given["beta"] = 0.0
-        setting = Setting(**{name: GRID[name][0] if value == AUTO else value for name, value in given.items()})
-        wanted = [name for name, value in given.items() if value == AUTO]
-        self.search_ = {}
-        if not wanted:
+        return Setting(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
+
+    def _search(self, problem: Problem) -> Setting:
+        """Choose what was left at "auto" as the paper does, where that is asked for."""
+        setting = self._fixed_setting()
+        if self._resolved("search") != "paper":
             return setting
-        if self._resolved("search") == "paper":
-            return self._search_as_the_paper(problem, setting, wanted)
-        if not can_divide(problem.labels):
-            return setting  # too few known classes to hide half of them: the values that did best on average
-        labelled = problem.x[: len(problem.labels)]
-        if labelled.shape[1] > _SEARCH_DIRECTIONS:
-            labelled = labelled @ principal_directions(problem.x, _SEARCH_DIRECTIONS)
-        share_new = problem.n_new / problem.n_classes
-        divisions = [divide(labelled, problem.labels, problem.generator, share_new) for _ in range(N_DIVISIONS)]
-        seeds = torch.randint(2**31, (N_DIVISIONS,), generator=problem.generator).tolist()
-        work = _step_cost(divisions[0].x, problem.n_known, self.h) * _SEARCH_SCHEDULE.max_iter
-        trials = sum(len(GRID[name]) for name in wanted)
-        problem.progress.expect(work * trials * N_DIVISIONS)  # at most: whoever trails is not tried again
-
-        def start(division: Division, seed: int, class_sizes: ClassSizes) -> Start:
-            return consensus_start(
-                division.x, division.labels, division.n_classes, n_starts=_SEARCH_STARTS,
-                temperature=self.temperature, generator=torch.Generator().manual_seed(seed), trade_off=TRADE_OFF / 2,
-                class_sizes=class_sizes,
-            )  # fmt: skip
-
-        def judge(division: Division, start_for: Callable[[ClassSizes], Start], candidate: Setting) -> float:
-            candidate = candidate.for_a_division()
-            schedule = replace(_SEARCH_SCHEDULE, weight_decay=candidate.weight_decay)
-            return self._score(division, start_for(candidate.class_sizes), candidate, schedule)
-
-        # Cached: every trial of a division starts alike, and where the search stands is scored with every parameter.
-        starts = [cache(partial(start, *pair)) for pair in zip(divisions, seeds, strict=True)]
-        side_by_side(lambda start_for: start_for(setting.class_sizes), starts)
-        judges = [cache(partial(judge, *pair)) for pair in zip(divisions, starts, strict=True)]
-        for name in wanted:
-            candidates = [replace(setting, **{name: value}) for value in GRID[name]]
-            setting, scores = best_setting(candidates, judges, lambda n: problem.progress.advance(n * work))
-            self.search_[name] = dict(zip(GRID[name], scores, strict=True))
-        return setting
-
-    def _search_as_the_paper(self, problem: Problem, setting: Setting, wanted: list[str]) -> Setting:
-        if "trade_off" in wanted:
+        problem.progress.stage("searching lambda and the weight decay")
+        n_init = self._resolved("n_init") or SETTINGS["paper"]["n_init"]
+        if self._resolved("trade_off") == AUTO:
             schedule = self._schedule(setting)
             work = _step_cost(problem.x, problem.n_classes, "none") * schedule.max_iter
             problem.progress.expect(work * len(TRADE_OFFS))
             trade_off, self.search_["trade_off"] = paper_trade_off(
                 problem.x, problem.labels, problem.n_classes, self._objective(setting), schedule,
-                temperature=self.temperature, n_init=self._resolved("n_init"), generator=problem.generator,
+                temperature=self.temperature, n_init=n_init, generator=problem.generator,
                 on_trial=lambda: problem.progress.advance(work),
             )
             setting = replace(setting, trade_off=trade_off)
-        if "weight_decay" in wanted and can_divide(problem.labels):
+        if self._resolved("weight_decay") == AUTO and can_divide(problem.labels):
             division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
-            start = single_start(division.x, division.labels, division.n_classes, n_init=self._resolved("n_init"),
-                                 generator=problem.generator)
+            start = single_start(
+                division.x, division.labels, division.n_classes, n_init=n_init, generator=problem.generator
+            )
             candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
             work = _step_cost(division.x, division.n_classes, self.h) * self._schedule(setting).max_iter
             problem.progress.expect(work * len(candidates))
-            best, scores = best_setting(
-                candidates, [lambda c: self._score(division, start, c, self._schedule(c))],
-                lambda n: problem.progress.advance(n * work),
+            scores = side_by_side(
+                lambda candidate: self._score(division, start, candidate), candidates,
+                lambda *_: problem.progress.advance(work),
             )  # fmt: skip
             self.search_["weight_decay"] = dict(zip(WEIGHT_DECAYS, scores, strict=True))
+            best = candidates[int(np.argmax(scores))]
             # The whole problem is about twice the size of the divided one, so the paper halves it.
             setting = replace(setting, weight_decay=best.weight_decay / 2)
         return setting
 
-    def _score(self, division: Division, start: Start, setting: Setting, schedule: Schedule) -> float:
+    def _score(self, division: Division, start: Start, setting: Setting) -> float:
         """Train on a divided problem and score the classes of its hidden rows."""
-        head = self._new_head(start.prototypes)
-        optimise(division.engine(), head, self._objective(setting, start.shares(setting.class_sizes)), schedule)
+        head, objective = self._new_head(start.prototypes), self._objective(setting, start.shares(setting.class_sizes))
+        optimise(division.engine(), head, objective, self._schedule(setting))
         return division.score(head.predict(division.x))
+
+
+def _warn_of_members(combined: committee.Combined, n_known: int) -> None:
+    """Say where the members could not agree."""
+    alone = torch.nonzero(combined.supporters[n_known:] < 2).flatten()
+    there = ~combined.stability[n_known:].isnan()
+    alone = alone[there[alone]]
+    if len(alone):
+        warnings.warn(
+            f"{len(alone)} of {len(there)} new classes were found by fewer than two members of the committee: there "
+            "may be fewer classes, or more rows are needed to tell them apart (stability_ says which).",
+            UserWarning, stacklevel=5,
+        )  # fmt: skip
 
 
 class PlainInfoMaxEstimator(InfoMaxEstimator):

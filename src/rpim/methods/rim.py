@@ -31,28 +31,27 @@ class RIM(PlainInfoMaxEstimator):
         self,
         n_classes: int | None = None,
         *,
+        n_members: int = 1,
         trade_off: float = 1.0,
         weight_decay: float = 0.01,
         temperature: float = 25.0,
-        n_starts: int = 1,
-        n_init: int = 10,
+        n_init: int | None = None,
         schedule: Literal["fast", "paper"] = "fast",
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | None = 256,
         normalise: bool = True,
         low_memory: bool = False,
-        calibrate: bool = True,
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
         self.n_classes = n_classes
+        self.n_members = n_members
         self.trade_off = trade_off
         self.weight_decay = weight_decay
         self.temperature = temperature
-        self.n_starts = n_starts
         self.n_init = n_init
         self.schedule = schedule
         self.learning_rate = learning_rate
@@ -60,7 +59,6 @@ class RIM(PlainInfoMaxEstimator):
         self.n_components = n_components
         self.normalise = normalise
         self.low_memory = low_memory
-        self.calibrate = calibrate
         self.abstain = abstain
         self.device = device
         self.random_state = random_state

@@ -22,13 +22,20 @@ class RPIM(InfoMaxEstimator):
     as it can: confident predictions, classes evenly used, labels where there are any, Sinkhorn pseudo-labels, mixed
     labels, and a learned shift of each embedding.
 
+    By default a fit is a committee: `n_members` short fits that differ in representation, width and start, each without
+    a part of the labels, are matched, averaged and distilled into one linear head. A single fit depends on its start by
+    several points; the committee does not, and its confidence can be believed.
+
     Parameters
     ----------
     n_classes : int, optional
         How many classes there are in all, known and unknown. ``None`` estimates it.
+    n_members : int or "auto"
+        Number of members of the committee. 1 is a single fit, whose probabilities are too confident. "auto" is 16, and
+        1 with ``settings="paper"``.
     settings : {"default", "paper"}
         What a parameter left at "auto" becomes. "paper" is the published procedure: lambda searched without labels,
-        one start, 1000 steps of Adam at 1e-3, beta 0.05.
+        one fit from one start, 1000 steps of Adam at 1e-3, beta 0.05.
     h : {"semantic-bias", "none", "linear", "linear-bias", "semantic-scale-bias", "mlp"}
         The transformation of the embedding.
     rank : int, optional
@@ -41,14 +48,14 @@ class RPIM(InfoMaxEstimator):
     supervision : {"mixed", "added"}
         Whether L_S takes the place of the cross-entropy or is added to it.
     trade_off : float or "auto"
-        lambda, the weight of the conditional entropy. "auto" searches it.
+        lambda, the weight of the conditional entropy; 0.1 by default.
     weight_decay : float or "auto"
-        "auto" searches it.
+        0.01 by default.
     class_sizes : {"auto", "equal", "estimated"}
-        What classes are taken to be: equally large, or as large as the start finds them. "auto" searches it along with
-        lambda; where lambda is given, classes are taken to be equal.
+        What classes are taken to be: equally large, or as large as the start finds them. "auto" lets the members of a
+        committee differ in it; a single fit takes them to be equal.
     beta : float or "auto"
-        The share of the pseudo-label in a mixed label. "auto" searches it.
+        The share of the pseudo-label in a mixed label; 0.2 by default.
     eta : float
         The weight of L_R relative to lambda.
     threshold : float
@@ -57,14 +64,14 @@ class RPIM(InfoMaxEstimator):
         tau, the factor of the logits.
     sinkhorn_epsilon, sinkhorn_iterations : float, int
         Sinkhorn scales z^(1/epsilon), so many times.
-    search : {"auto", "held-out", "paper"}
-        How what is "auto" is searched: by hiding the labels of known classes, or as the paper does.
-    n_starts : int or "auto"
-        Number of starts that are combined into one; 1 takes the best k-means.
-    n_init : int or "auto"
-        Restarts of semi-supervised k-means, of which the best by inertia is taken, where there is one start.
+    search : {"auto", "paper"}
+        "paper" searches lambda and the weight decay as the paper does, where they are "auto".
+    n_init : int, None or "auto"
+        Start a single fit at the best of so many restarts of semi-supervised k-means; ``None`` starts it at small
+        clusters that were merged.
     schedule : {"auto", "fast", "paper"}
-        "fast" trains with large steps until the classes of the rows settle, "paper" for 1000 steps at 1e-3.
+        A single fit, and the training on all rows where there are too many for a committee: "fast" trains with large
+        steps until the classes of the rows settle, "paper" for 1000 steps at 1e-3.
     learning_rate, max_iter : float, int or "auto"
         Adam's step size and the largest number of steps, where they should differ from the schedule's.
     n_components : int, None or "auto"
@@ -74,9 +81,6 @@ class RPIM(InfoMaxEstimator):
     low_memory : bool
         Compute the probabilities of all rows again for each pass instead of keeping them: memory then does not grow
         with rows times classes, and a step takes up to three times as long.
-    calibrate : bool
-        Train twice more with some labels hidden, briefly, to learn how far the probabilities can be believed, and scale
-        them accordingly. It changes no class.
     abstain : float
         The share of the unlabelled rows that get no class (-1, NaN or ""): those that fit least. New rows that fit no
         better than these get none either.
@@ -93,20 +97,30 @@ class RPIM(InfoMaxEstimator):
         The class of every row of ``fit``; labelled rows keep their label.
     classes_, known_classes_, new_classes_ : ndarray
         All classes, those that had labels, and the discovered ones.
+    n_members_ : int
+        Number of members that were trained.
+    stability_ : ndarray of shape (n_classes_,)
+        How well the members reproduce each class, from 0 to 1: the mean Jaccard index of the class and its match in a
+        member. NaN where a class has no unlabelled row. A single fit has none.
+    expected_accuracy_ : float
+        The share of the labels that were predicted by the members that did not see them: what to expect on unlabelled
+        rows of known classes.
+    label_issues_ : list of LabelIssue
+        Labelled rows that look mislabelled, the most suspect first: ``row``, ``label``, ``suggested``,
+        ``label_quality``, ``confidence``.
+    label_quality_ : ndarray of shape (n_rows,)
+        The probability of a row's label by the members that did not see it; NaN where there is no label, or every
+        member saw it.
     trade_off_, beta_, weight_decay_, class_sizes_ : float, float, float, str
-        The values that were used.
+        The values that were used; those of a committee's members are drawn around them.
     search_ : dict
-        The score of each value that was tried.
+        The score of each value that was tried, where the paper's search was asked for.
     history_ : list of dict
-        The terms of the objective at every step.
+        The terms of the objective at every step, the mean over the members.
     n_iter_ : int
         Steps taken.
-    agreement_ : float
-        Share of rows on which the starts agree with their combination.
     calibration_ : float
-        The factor of the logits in the probabilities; 1 where too few rows or classes (16) are known to find one.
-    calibration_error_ : dict
-        The expected calibration error on the rows whose labels were hidden, "before" and "after".
+        The factor of the logits in the probabilities, where a committee's head was trained on all rows; 1 elsewhere.
     outlier_threshold_ : float
         A row with a larger ``outlier_scores`` gets no class; infinite unless ``abstain`` is given.
     head_ : Head
@@ -142,6 +156,7 @@ class RPIM(InfoMaxEstimator):
         self,
         n_classes: int | None = None,
         *,
+        n_members: int | Literal["auto"] = AUTO,
         settings: Literal["default", "paper"] = "default",
         h: str = "semantic-bias",
         rank: int | None = None,
@@ -157,22 +172,21 @@ class RPIM(InfoMaxEstimator):
         temperature: float = 25.0,
         sinkhorn_epsilon: float = 1.0,
         sinkhorn_iterations: int = 3,
-        search: Literal["auto", "held-out", "paper"] = AUTO,
-        n_starts: int | Literal["auto"] = AUTO,
-        n_init: int | Literal["auto"] = AUTO,
+        search: Literal["auto", "paper"] = AUTO,
+        n_init: int | Literal["auto"] | None = AUTO,
         schedule: Literal["auto", "fast", "paper"] = AUTO,
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
         normalise: bool = True,
         low_memory: bool = False,
-        calibrate: bool = True,
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
         self.n_classes = n_classes
+        self.n_members = n_members
         self.settings = settings
         self.h = h
         self.rank = rank
@@ -189,7 +203,6 @@ class RPIM(InfoMaxEstimator):
         self.sinkhorn_epsilon = sinkhorn_epsilon
         self.sinkhorn_iterations = sinkhorn_iterations
         self.search = search
-        self.n_starts = n_starts
         self.n_init = n_init
         self.schedule = schedule
         self.learning_rate = learning_rate
@@ -197,7 +210,6 @@ class RPIM(InfoMaxEstimator):
         self.n_components = n_components
         self.normalise = normalise
         self.low_memory = low_memory
-        self.calibrate = calibrate
         self.abstain = abstain
         self.device = device
         self.random_state = random_state

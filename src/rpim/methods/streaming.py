@@ -1,7 +1,7 @@
 """Fitting RIM, TIM, PIM and RPIM to rows that stay where they are: on disk, or spread over workers.
 
-The settings and the start are found on a sample of the rows that fits into memory, all of them where they do; then the
-training passes over every row, and is the same as in memory but for rounding.
+The committee, or the start of a single fit, is found on a sample of the rows that fits into memory, all of them where
+they do; then the training passes over every row, and is the same as in memory but for rounding.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
 from rpim.devices import device_of
 from rpim.directions import SumOfSquares, leading_directions
 from rpim.engine import Streamed
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
     from rpim.methods.infomax import InfoMaxEstimator
 
 SAMPLE_ROWS = 200_000
-"""Rows on which settings and start are found, where there are more. At least `ROWS_A_CLASS` are labelled of each known
-class that has as many."""
-ROWS_A_CLASS = 20
+"""Rows on which the committee, or the start, is found, where there are more."""
 BLOCK_ROWS = 8192
 """Rows that are prepared at once outside of the training."""
 BYTES_A_ROW = 120
@@ -79,6 +78,10 @@ class SpreadProblem(Problem):
     prepare: Preparation
     place: Place
 
+    @property
+    def is_whole(self) -> bool:
+        return len(self.x) == len(self.codes)
+
     def train(
         self, head: Head, objective: Objective, schedule: Schedule, *, keep: bool, on_step: Callable[[], None],
         unfinished: Unfinished | None = None,
@@ -98,7 +101,7 @@ def fit_where_they_are(model: InfoMaxEstimator, rows: Rows, y: ArrayLike, place:
     device = device_of(model.device)
     n_sample = sample_size(rows, model.n_classes or 2 * len(known), len(known))
     with Progress(model.verbose, "looking through the rows") as progress:
-        sample = draw_sample(codes, n_sample, int(generator.initial_seed()))
+        sample = sample_rows(codes, n_sample, int(generator.initial_seed()))
         model.sample_rows_ = len(sample)
         model.components_ = None
         kept = model._n_components()
@@ -127,6 +130,7 @@ def fit_where_they_are(model: InfoMaxEstimator, rows: Rows, y: ArrayLike, place:
     classes = np.where(codes >= 0, codes, classes)
     model.labels_ = name_rows(classes, model.classes_)
     model._remember(problem, torch.from_numpy(classes[sample][order]).to(device))
+    model._finish(sample[order], classes)
 
 
 def sample_size(rows: Rows, n_classes: int, n_known: int) -> int:
@@ -141,29 +145,13 @@ def sample_size(rows: Rows, n_classes: int, n_known: int) -> int:
     memory = rows.memory if isinstance(rows, RowFiles) else usual_budget()
     each = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, as prepared, in fewer directions, and probabilities
     always = BYTES_A_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
-    least = always + 2 * each * max(ROWS_A_CLASS * n_known, 2 * n_classes)
+    least = always + 2 * each * max(LABELLED_ROWS_A_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
             f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {in_words(least)} of memory at "
             f"least, but {in_words(memory)} were given: give more, or spread them over workers."
         )
     return int(min(SAMPLE_ROWS, (memory - always) // (2 * each)))
-
-
-def draw_sample(codes: IntArray, n_rows: int, seed: int) -> IntArray:
-    """Numbers of rows in order: all of them, or so many drawn at random, with some labelled ones of each class. (n,)"""
-    if len(codes) <= n_rows:
-        return np.arange(len(codes))
-    random = np.random.RandomState(seed % 2**32)
-    drawn = random.permutation(len(codes))
-    chosen = np.zeros(len(codes), dtype=bool)
-    chosen[drawn[:n_rows]] = True
-    labelled = drawn[codes[drawn] >= 0]
-    by_class = labelled[np.argsort(codes[labelled], kind="stable")]
-    first = np.searchsorted(codes[by_class], np.arange(codes.max() + 2))
-    place = np.arange(len(by_class)) - first[codes[by_class]]
-    chosen[by_class[place < ROWS_A_CLASS]] = True
-    return np.flatnonzero(chosen)
 
 
 def look_through(

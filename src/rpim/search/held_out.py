@@ -1,16 +1,12 @@
-"""Scoring settings on classes whose labels were hidden: the search that needs no truth of the unlabelled rows.
+"""The paper's smaller problem, on which it chooses the weight decay; self-training chooses its threshold so as well.
 
-From the labelled rows alone a smaller problem of the same kind is built (the paper builds it to choose the weight
-decay): a part of the known classes play the unknown ones, and of the others a quarter of the rows lose their label.
-There the truth is known, so any setting can be scored; the mean over several random divisions is a steadier judge than
-any one of them.
+It is built from the labelled rows alone: half of the known classes play the unknown ones, and of the others a quarter
+of the rows lose their label. There the truth is known, so any setting can be scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,16 +14,11 @@ from torch import Tensor
 
 from rpim.engine import InMemory
 from rpim.metrics import gcd_accuracy
-from rpim.parallel import side_by_side
-
-Setting = TypeVar("Setting")
 
 MIN_CLASSES = 4
 """Fewer known classes cannot be divided into two halves of at least two."""
 MAX_ROWS = 10_000
 """A division draws no more labelled rows than this (but at least four of each class): enough to tell settings apart."""
-MARGIN = 0.005
-"""What a setting must gain on average, in accuracy, before it replaces the one in use."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +48,7 @@ def can_divide(labels: Tensor) -> bool:
 
 
 def divide(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5) -> Division:
-    """Hide the labels of a share of the classes, and of a quarter of the rows of the others.
-
-    The paper hides half of the classes; the closer to the share of new classes in the problem at hand the better.
-    """
+    """Hide the labels of a share of the classes (the paper: half), and of a quarter of the rows of the others."""
     n_classes = int(labels.max()) + 1
     share = min(1.0, MAX_ROWS / len(labels))
     order = torch.randperm(n_classes, generator=generator).to(labels.device)
@@ -81,39 +69,3 @@ def divide(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: flo
     truth = coded[index]
     n_kept = sum(map(len, kept))
     return Division(x[index], truth[:n_kept].clone(), truth.cpu().numpy(), n_known, n_classes)
-
-
-def best_setting(
-    settings: Sequence[Setting],
-    judges: Sequence[Callable[[Setting], float]],
-    on_trial: Callable[[int], None] = lambda n: None,
-) -> tuple[Setting, list[float]]:
-    """The setting with the best mean score over the judges (one for each division), and all the means.
-
-    The first setting is where the search stands. Another takes its place only where it wins by `MARGIN` and by twice
-    the standard error of the difference, judge by judge: the divisions are few and noisy, and what looks better by
-    chance alone must not count. It is a race: from the third judge on, whoever is more than a standard error short of
-    that margin is not tried again (its score stays the mean of what it ran). With one judge the best score wins.
-    """
-    scores = np.full((len(settings), len(judges)), np.nan)
-    running = list(range(len(settings)))
-    for j, judge in enumerate(judges):
-        scores[running, j] = side_by_side(judge, [settings[i] for i in running])
-        on_trial(len(running))
-        if j > 1:
-            gains = {i: _gain(scores[i] - scores[0]) for i in running}
-            running = [i for i in running if i == 0 or sum(gains[i]) >= MARGIN]
-            if running == [0]:
-                break
-    # Paired with the first, since the divisions differ from each other more than the settings do.
-    margin = MARGIN if len(judges) > 1 else 0.0
-    gains = {i: _gain(scores[i] - scores[0]) for i in running}
-    wins = {i: mean for i, (mean, error) in gains.items() if mean > max(2.0 * error, margin)}
-    best = max(wins, key=wins.__getitem__, default=0)
-    return settings[best], np.nanmean(scores, axis=1).tolist()
-
-
-def _gain(differences: np.ndarray) -> tuple[float, float]:
-    """The mean of paired differences so far, and its standard error (zero for a single one)."""
-    run = differences[~np.isnan(differences)]
-    return float(run.mean()), float(run.std(ddof=1) / len(run) ** 0.5) if len(run) > 1 else 0.0

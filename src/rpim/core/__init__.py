@@ -1,0 +1,1 @@
+"""The mathematics, in torch: nothing here knows of estimators, files or commands."""

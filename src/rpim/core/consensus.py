@@ -1,0 +1,143 @@
+"""What the members of a committee say together.
+
+Known classes have the same number in every member; new ones come in any order. They are matched with those of a
+reference by the assignment (Hungarian) that shares most probability, and the matched probabilities are averaged. The
+average is a better reference than any member, so they are matched with it again until no class moves.
+
+Members are functions from a block of rows to probabilities: no N x K matrix is held for any member, only their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+Predictor = Callable[[Tensor], Tensor]
+"""From a block of rows (n, D) to the probabilities of their classes (n, K)."""
+
+MAX_ROUNDS = 5
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """The mean of the members' probabilities, and how each member is matched with it.
+
+    Parameters
+    ----------
+    probabilities : (N, K)
+    orders : (n_members, K)
+        The member's class that each class is matched with.
+    """
+
+    probabilities: Tensor
+    orders: Tensor
+
+
+def average(
+    x: Tensor, members: Sequence[Predictor], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS
+) -> Consensus:
+    """Match the members with the reference, and with their mean until no class moves.
+
+    Parameters
+    ----------
+    x : (N, D)
+    reference : (N, K)
+        Probabilities that say which new class is which.
+    n_known : int
+        The first classes, which need no matching.
+    """
+    orders = torch.arange(reference.shape[1], device=x.device).repeat(len(members), 1)
+    for _ in range(max_rounds):
+        moved = False
+        mean = torch.zeros_like(reference)
+        for m, member in enumerate(members):
+            order = match(x, member, reference, n_known)
+            moved |= not torch.equal(order, orders[m])
+            orders[m] = order
+            for rows, z in in_blocks(x, member):
+                mean[rows] += z[:, order]
+        reference = mean.div_(len(members))
+        if not moved:
+            break
+    return Consensus(reference, orders)
+
+
+def match(x: Tensor, member: Predictor, reference: Tensor, n_known: int) -> Tensor:
+    """The member's class that shares most probability with each class of the reference, one to one. (K,)"""
+    n_classes = reference.shape[1]
+    shared = reference.new_zeros(n_classes, n_classes)
+    for rows, z in in_blocks(x, member):
+        shared.addmm_(reference[rows].T, z)
+    return best_match(shared, n_known)
+
+
+def best_match(shared: Tensor, n_known: int) -> Tensor:
+    """The assignment of new classes that shares most; known ones stay. (K,)
+
+    >>> best_match(torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 6.0, 2.0]]), 1).tolist()
+    [0, 2, 1]
+    """
+    _, order = linear_sum_assignment(shared[n_known:, n_known:].double().cpu().numpy(), maximize=True)
+    new = torch.as_tensor(order, device=shared.device) + n_known
+    return torch.cat([torch.arange(n_known, device=shared.device), new])
+
+
+def in_blocks(x: Tensor, member: Predictor) -> Iterator[tuple[slice, Tensor]]:
+    """The probabilities that a member gives, a block of rows at a time."""
+    for start in range(0, len(x), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        yield rows, member(x[rows])
+
+
+def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_directions: int, seed: int) -> Tensor:
+    """Rows that the members see alike lie close together: a random projection of all their votes. (N, d)
+
+    The votes of a row are sqrt(z_1), ..., sqrt(z_m) side by side. Distances between them are the mean Hellinger
+    distance of two rows over the members, whatever the members call their classes, and a random projection keeps
+    distances (Johnson and Lindenstrauss), so that the N x mK matrix is never written.
+    """
+    votes = x.new_zeros(len(x), n_directions)
+    generator = torch.Generator().manual_seed(seed)
+    for member in members:
+        projection = torch.randn(n_classes, n_directions, generator=generator).to(x) / n_directions**0.5
+        for rows, z in in_blocks(x, member):
+            votes[rows] += z.sqrt() @ projection
+    return votes - votes.mean(dim=0)
+
+
+def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
+    """Scale the classes to these shares of the rows and each row to one, in turn (Sinkhorn). (N, K)
+
+    >>> balance(torch.tensor([[0.9, 0.1], [0.7, 0.3]]), torch.tensor([0.5, 0.5]), rounds=20).round(decimals=2)
+    tensor([[0.6600, 0.3400],
+            [0.3400, 0.6600]])
+    """
+    scaled = probabilities
+    for _ in range(rounds):
+        mass = scaled.sum(dim=0).clamp_min(1e-12)
+        scaled = scaled * (shares * len(scaled) / mass)
+        scaled = scaled / scaled.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    return scaled
+
+
+def class_stability(
+    x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int
+) -> Tensor:
+    """How well each member reproduces each class: |A and B| / |A or B| of it and its match. (n_members, K)
+
+    NaN where a class has no row. Only rows from `first_row` on count: the others are where a label has put them.
+    """
+    n_classes = orders.shape[1]
+    sizes = torch.bincount(classes[first_row:], minlength=n_classes)
+    found = x.new_full((len(members), n_classes), torch.nan)
+    for m, member in enumerate(members):
+        predicted = torch.cat([z[:, orders[m]].argmax(dim=1) for _, z in in_blocks(x[first_row:], member)])
+        both = torch.bincount(predicted[predicted == classes[first_row:]], minlength=n_classes)
+        either = sizes + torch.bincount(predicted, minlength=n_classes) - both
+        found[m] = torch.where(sizes > 0, both / either.clamp_min(1), torch.nan)
+    return found

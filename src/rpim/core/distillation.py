@@ -1,0 +1,86 @@
+"""One linear head that says what a committee says: the model that is saved, applied to new rows, extended and shown.
+
+The head minimises the cross-entropy of its probabilities against those of the committee, so it takes over their
+confidence as well as their classes:
+
+    minimise over W, B, b     mean_i  -sum_k  P[i,k] log z[i,k],      z = softmax(tau h(x) W^T)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from rpim import objective as terms
+from rpim.core.representations import Representation
+from rpim.engine import InMemory
+from rpim.head import Head
+from rpim.optimise import Adam, Schedule
+from rpim.transforms import SemanticBias
+
+SCHEDULE = Schedule(learning_rate=5e-3, weight_decay=0.0, max_iter=100)
+_LARGEST = math.log(5.0)  # of the log of the factor
+
+
+def initial_head(representation: Representation, x: Tensor, targets: Tensor, temperature: float) -> Head:
+    """The head that starts at the classes' means in this representation of all D directions."""
+    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    transform = SemanticBias({"B": representation.matrix - eye, "b": representation.shift.clone()})
+    sizes = targets.sum(dim=0).clamp_min(1e-6)
+    prototypes = targets.new_zeros(targets.shape[1], x.shape[1])
+    for start in range(0, len(x), 8192):
+        rows = slice(start, start + 8192)
+        prototypes += targets[rows].T @ representation(x[rows])
+    return Head(prototypes / sizes[:, None], transform, temperature)
+
+
+def distil(
+    x: Tensor, targets: Tensor, head: Head, schedule: Schedule = SCHEDULE,
+    on_step: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Train the head, in place, to give these probabilities; returns the cross-entropy at every step.
+
+    Parameters
+    ----------
+    x : (N, D)
+    targets : (N, K)
+        Rows that sum to one.
+    """
+    engine = InMemory(x, torch.empty(0, dtype=torch.long, device=x.device), targets.shape[1], keep=False)
+    adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
+    losses = []
+    for _ in range(schedule.max_iter):
+        through = head.begin(engine.keep, engine.room)
+        loss = 0.0
+        for number, block in enumerate(engine.blocks()):
+            z, log_z = engine.z[: len(block.x)], engine.log_z[: len(block.x)]
+            torch.log_softmax(through.logits(block.x, number), dim=1, out=log_z)
+            torch.exp(log_z, out=z)
+            term = terms.cross_entropy(z, log_z, targets[block.rows], 1.0 / len(x))
+            loss += float(term.values.sum()) / len(x)
+            through.backward(block.x, number, log_z, term.gradient)
+        losses.append(loss)
+        for name, slope in through.gradients().items():
+            adam[name].step(slope, schedule.learning_rate)
+        on_step()
+    return losses
+
+
+def matching_factor(head: Head, teacher: Head, x: Tensor) -> float:
+    """The factor of the head's logits that brings its probabilities closest to the teacher's on these rows.
+
+    Training a distilled head on by the InfoMax objective makes it more confident than the committee was; this takes it
+    back (temperature scaling, with the committee instead of labels as the measure).
+    """
+    logits, targets = head.logits(x).double(), teacher.assess(x)[0].double()
+
+    def loss(log_factor: float) -> float:
+        log_z = torch.log_softmax(logits * math.exp(log_factor), dim=1)
+        return float(-(targets * log_z).sum(dim=1).mean())
+
+    found = minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded", options={"xatol": 1e-3})
+    return float(math.exp(found.x))

@@ -1,0 +1,281 @@
+"""The committee: many cheap fits that differ, matched, averaged and distilled into one head.
+
+A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
+differ in all of them, and each does not see a part of the labels.
+
+1. `plan_members` draws who varies what; `train_member` trains one. Members are independent of each other.
+2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
+   classes; members are matched with it and averaged (`consensus.py`); nearest neighbours are brought into agreement
+   (`neighbors.py`) and classes into balance (`balance`).
+3. The average is distilled into one linear head (`distillation.py`), the model.
+
+What falls out of it: probabilities that can be believed, the stability of each class, and what members that did not
+see a label say of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rpim.centroids import merged_clusters, nearest_centroid
+from rpim.core.consensus import average, balance, class_stability, in_blocks, vote_embedding
+from rpim.core.neighbors import N_NEIGHBORS, nearest_neighbors, neighbor_mean, propagate
+from rpim.core.representations import KINDS, Representation, fit_representation
+from rpim.engine import InMemory
+from rpim.head import Head
+from rpim.optimise import Objective, Schedule, optimise
+from rpim.starts import ClassSizes, estimated_shares
+from rpim.tensor_files import pack, unpack
+from rpim.training_state import History
+from rpim.transforms import TRANSFORMS
+
+N_FOLDS = 8
+"""A member does not see an eighth of the labels of each class."""
+
+WIDTHS = (128, 256)
+TRADE_OFFS = (0.1,)
+CLASS_SIZES: tuple[ClassSizes, ...] = ("equal",)
+
+SPREAD, SETTLE = Schedule(learning_rate=1e-2, max_iter=30), Schedule(learning_rate=5e-3, max_iter=30)
+"""A member first trains with a fifth of lambda, so that prototypes move to where rows are before rows grow confident
+of where they are, then with all of it."""
+SPREAD_SHARE = 0.2
+N_STEPS = SPREAD.max_iter + SETTLE.max_iter
+
+VOTE_DIRECTIONS = 128
+
+
+@dataclass(frozen=True)
+class MemberPlan:
+    """What sets a member apart from the others."""
+
+    representation: str
+    n_directions: int
+    trade_off: float
+    class_sizes: ClassSizes
+    fold: int
+    """The part of the labels that it does not see; -1 where it sees all."""
+    seed: int
+    embedding: int = 0
+    """Which embedding of the rows it sees, where there are several."""
+
+
+def plan_members(
+    n_members: int, seed: int, *, widest: int, trade_offs: Sequence[float] = TRADE_OFFS,
+    class_sizes: Sequence[ClassSizes] = CLASS_SIZES, n_embeddings: int = 1,
+) -> list[MemberPlan]:
+    """Who varies what. Every four members have every representation, every eight hide every label once.
+
+    Parameters
+    ----------
+    seed : int
+        Where the seeds of the members are drawn from.
+    widest : int
+        D, the number of directions that there are.
+    trade_offs, class_sizes : sequences
+        The values to go through; a single one where it is given.
+    """
+    kinds = list(KINDS)
+    generator = torch.Generator().manual_seed(seed)
+    seeds = torch.randint(2**31, (n_members,), generator=generator).tolist()
+    plans = []
+    for m in range(n_members):
+        turn = m // len(kinds)
+        shifted = m + turn  # so that each representation meets each value of the others
+        plans.append(MemberPlan(
+            representation=kinds[m % len(kinds)],
+            n_directions=min(WIDTHS[shifted % len(WIDTHS)], widest),
+            trade_off=trade_offs[shifted // len(WIDTHS) % len(trade_offs)],
+            class_sizes=class_sizes[shifted // 2 % len(class_sizes)],
+            fold=m % N_FOLDS,
+            seed=seeds[m],
+            embedding=turn % n_embeddings,
+        ))  # fmt: skip
+    return plans
+
+
+def label_folds(labels: Tensor, seed: int) -> Tensor:
+    """The fold of each label, evenly in each class; -1 for the one label of a class, which is never hidden. (n,)"""
+    generator = torch.Generator().manual_seed(seed)
+    folds = torch.empty_like(labels)
+    shift = 0
+    for c in range(int(labels.max()) + 1 if len(labels) else 0):
+        rows = torch.nonzero(labels == c).flatten()
+        place = torch.randperm(len(rows), generator=generator).to(labels.device)
+        folds[rows] = (place + shift) % N_FOLDS if len(rows) > 1 else -1
+        shift += len(rows)  # small classes begin where others ended, so that every fold has about as many labels
+    return folds
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained member: its representation and its head."""
+
+    plan: MemberPlan
+    representation: Representation
+    head: Head
+    history: History = field(repr=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The probabilities of a block of rows. (n, K)"""
+        return self.head.assess(self.representation(x))[0]
+
+    def to_bytes(self) -> bytes:
+        """As a file."""
+        tensors = {"matrix": self.representation.matrix, "shift": self.representation.shift}
+        tensors |= {f"head.{name}": value for name, value in self.head.parameters.items()}
+        facts = {
+            "plan": asdict(self.plan), "transform": type(self.head.transform).name,
+            "temperature": self.head.temperature, "history": self.history,
+        }  # fmt: skip
+        return pack(tensors, facts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, device: torch.device) -> Member:
+        """What `to_bytes` gave; raises ValueError where it is damaged."""
+        tensors, facts = unpack(data)
+        tensors = {name: value.to(device) for name, value in tensors.items()}
+        parameters = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
+        prototypes = parameters.pop("prototypes")
+        kind = TRANSFORMS[facts["transform"]]
+        transform = type(kind.initial(prototypes, parameters["U"].shape[1] if "U" in parameters else None))(parameters)
+        representation = Representation(tensors["matrix"], tensors["shift"])
+        head = Head(prototypes, transform, facts["temperature"])
+        return cls(MemberPlan(**facts["plan"]), representation, head, facts["history"])
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains any member: what all of them share. It can be sent to another process."""
+
+    embeddings: tuple[Tensor, ...]  # (N, D) each, the labelled rows first
+    labels: Tensor  # (n_labelled,)
+    folds: Tensor  # (n_labelled,)
+    n_classes: int
+    objective: Objective
+    weight_decay: float
+    new_head: Callable[[Tensor], Head]
+    keep: bool = True
+
+    def __call__(self, plan: MemberPlan) -> Member:
+        x = self.embeddings[plan.embedding]
+        hidden = self.folds == plan.fold
+        order = torch.cat([
+            torch.nonzero(~hidden).flatten(), torch.nonzero(hidden).flatten(),
+            torch.arange(len(self.labels), len(x), device=x.device),
+        ])  # fmt: skip
+        labels = self.labels[~hidden]
+        # The covariance of all labelled rows would tell a member of the labels that it is not to see.
+        representation = fit_representation(plan.representation, x[order], labels, plan.n_directions)
+        rows = representation(x)[order]
+        head, history = train(
+            rows, labels, self.n_classes, replace(self.objective, trade_off=plan.trade_off), self.new_head,
+            class_sizes=plan.class_sizes, seed=plan.seed, weight_decay=self.weight_decay, keep=self.keep,
+        )  # fmt: skip
+        return Member(plan, representation, head, history)
+
+
+def train(
+    x: Tensor, labels: Tensor, n_classes: int, objective: Objective, new_head: Callable[[Tensor], Head], *,
+    class_sizes: ClassSizes, seed: int, weight_decay: float, keep: bool = True,
+) -> tuple[Head, History]:  # fmt: skip
+    """Train a head from merged clusters in the short schedule of a member."""
+    prototypes = merged_clusters(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    if class_sizes == "estimated":
+        nearest, _ = nearest_centroid(x, prototypes)
+        nearest[: len(labels)] = labels
+        objective = replace(objective, class_shares=estimated_shares(nearest, prototypes))
+    head = new_head(prototypes)
+    engine = InMemory(x, labels, n_classes, keep=keep)
+    history: History = []
+    for schedule, share in ((SPREAD, SPREAD_SHARE), (SETTLE, 1.0)):
+        weaker = replace(objective, trade_off=share * objective.trade_off)
+        history += optimise(engine, head, weaker, replace(schedule, weight_decay=weight_decay))
+    return head, history
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What the members say together, of the rows that they were trained on.
+
+    Parameters
+    ----------
+    probabilities : (N, K)
+        Averaged, in agreement with neighbours, and balanced.
+    stability : (K,)
+        The mean Jaccard index of each class and its match in the members; NaN where it has no row.
+    supporters : (K,)
+        How many members have the class, with a Jaccard index of a half at least.
+    lost : (n_members,)
+        How many classes each member lost: those that no row chose.
+    out_of_bag : (n_labelled, K)
+        The mean over the members that did not see the row's label; NaN where all did.
+    """
+
+    probabilities: Tensor
+    stability: Tensor
+    supporters: Tensor
+    lost: Tensor
+    out_of_bag: Tensor
+
+
+def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int) -> Combined:
+    """Match, average, bring neighbours into agreement and classes into balance."""
+    x, labels, n_classes = trainer.embeddings[0], trainer.labels, trainer.n_classes
+    space = fit_representation("whitened", x, labels)(x)
+    neighbors = nearest_neighbors(space, N_NEIGHBORS)
+    del space
+    votes = vote_embedding(x, members, n_classes, VOTE_DIRECTIONS, seed)
+    if neighbors.shape[1]:
+        votes += neighbor_mean(votes, neighbors)
+    votes = torch.nn.functional.normalize(votes, dim=1, eps=1e-12)
+    judge, _ = train(
+        votes, labels, n_classes, trainer.objective, trainer.new_head, class_sizes="equal", seed=seed,
+        weight_decay=trainer.weight_decay, keep=trainer.keep,
+    )  # fmt: skip
+    reference = judge.assess(votes)[0]
+    del votes
+    consensus = average(x, members, reference, n_known)
+    spread = propagate(consensus.probabilities, neighbors, labels)
+    shares = spread.new_full((n_classes,), 1.0 / n_classes)
+    final = balance(spread, shares)
+    classes = final.argmax(dim=1)
+    classes[: len(labels)] = labels
+    jaccard = class_stability(x, members, consensus.orders, classes, len(labels))
+    return Combined(
+        final, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0),
+        torch.tensor([_n_lost(x, member, n_classes) for member in members]),
+        _out_of_bag(x, members, consensus.orders, trainer),
+    )  # fmt: skip
+
+
+def _n_lost(x: Tensor, member: Member, n_classes: int) -> int:
+    predicted = torch.cat([z.argmax(dim=1) for _, z in in_blocks(x, member)])
+    return int((torch.bincount(predicted, minlength=n_classes) == 0).sum())
+
+
+def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:
+    """What the members that did not see a label say of its row, on average. (n_labelled, K)"""
+    total = x.new_zeros(len(trainer.labels), trainer.n_classes)
+    count = x.new_zeros(len(trainer.labels), 1)
+    for m, member in enumerate(members):
+        rows = torch.nonzero(trainer.folds == member.plan.fold).flatten()
+        if len(rows):
+            total[rows] += member(x[rows])[:, orders[m]]
+            count[rows] += 1.0
+    return total / count  # 0 / 0 is NaN
+
+
+def mean_history(members: Sequence[Member]) -> History:
+    """The terms of the objective at every step, averaged over the members."""
+    histories = [member.history for member in members]
+    return [
+        {name: sum(float(step[name]) for step in steps) / len(steps) for name in steps[0]}
+        for steps in zip(*histories, strict=True)
+    ]
+
+
