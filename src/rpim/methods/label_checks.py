@@ -88,8 +88,10 @@ class LabelCheck:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> LabelCheck:
         """What `tensors` gave."""
-        check = [tensors[name] for name in ("quality", "predicted", "confidence", "suspect")]
-        return cls(*check, accuracy=float(tensors["accuracy"]))
+        return cls(
+            tensors["quality"], tensors["predicted"], tensors["confidence"], tensors["suspect"],
+            float(tensors["accuracy"]),
+        )  # fmt: skip
 
     def ranked(self) -> list[int]:
         """The suspect rows, the most suspect first: by how much likelier another class is than the label."""
