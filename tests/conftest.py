@@ -159,7 +159,7 @@ def animals(tmp_path):
     )  # fmt: skip
     features.write(tmp_path / "animals.npz")
     features = FeatureSet.read(tmp_path / "animals.npz")
-    model = RPIM(5, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=15, random_state=0)
+    model = RPIM(5, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0)
     model.fit(features.rows(), features.labels)
     Discovery.from_fit(model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
     return tmp_path / "run"

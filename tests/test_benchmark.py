@@ -34,7 +34,7 @@ from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import records_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-FAST_PIM = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
+FAST_PIM = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 TRUTH = np.repeat(np.arange(6), 20)
 
 

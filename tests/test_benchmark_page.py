@@ -28,7 +28,7 @@ from rpim.benchmark.results import Table
 from rpim.benchmark.studies import Study
 from rpim.metrics import gcd_accuracy
 
-FAST = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
+FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 TRUTH = np.repeat(np.arange(6), 20)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import json
 import os
+import warnings
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,10 +21,13 @@ from rpim.assignments import Assignments
 from rpim.class_summaries import write_classes
 from rpim.evaluation import evaluate, read_truth
 from rpim.head import Head
+from rpim.label_issues import LabelCounts
+from rpim.methods import KMeans
+from rpim.row_files import RowFiles
 from rpim.run_folder import check_target, new_folder
 from rpim.transforms import Transform
 
-FAST = {"n_classes": 5, "trade_off": 0.1, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "max_iter": 15,
+FAST = {"n_classes": 5, "trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "n_init": 1, "max_iter": 15,
         "random_state": 0}  # fmt: skip
 X, TRUTH = make_blobs(120, n_features=6, centers=5, random_state=1)
 HALF = np.arange(120) % 2 == 0
@@ -133,34 +138,152 @@ def test_class_sizes_that_were_searched_are_kept(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["resolved"]["class_sizes"] == "estimated"
 
 
-def test_calibration_outliers_and_stability_are_kept(tmp_path):
-    model = discovery_of(abstain=0.1).model
-    model.calibration_ = model.head_.calibration = 0.5  # as if there had been enough labels to find it
-    model.calibration_error_ = {"before": 0.2, "after": 0.1}
+def test_calibration_outliers_and_what_the_committee_found_are_kept(tmp_path):
+    model = discovery_of(abstain=0.1, n_members=8).model
+    model.calibration_ = model.head_.calibration = 0.5  # as if the head had been trained on many rows
     features = FeatureSet.from_arrays(X, labels=INTS)
-    before = Discovery.from_fit(model, features, resamples=2)
+    before = Discovery.from_fit(model, features)
     before.save(tmp_path / "run")
     after = Discovery.load(tmp_path / "run")
     assert (after.model.calibration_, after.model.head_.calibration) == (0.5, 0.5)
-    assert after.model.calibration_error_ == {"before": 0.2, "after": 0.1}
+    assert (after.model.n_members_, after.model.expected_accuracy_) == (8, model.expected_accuracy_)
     assert after.model.outlier_threshold_ == model.outlier_threshold_ < np.inf
     assert after.model.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
     assert after.model.outlier_scores(X).tobytes() == model.outlier_scores(X).tobytes()
     np.testing.assert_array_equal(after.assignments.outlier, before.assignments.outlier)
-    assert before.stability is not None
+    np.testing.assert_array_equal(before.stability, model.stability_)
     np.testing.assert_array_equal(after.stability, before.stability)
+    np.testing.assert_array_equal(after.model.stability_, before.stability)
     assert after.classes_table() == before.classes_table()
+
+
+def test_a_model_that_was_a_committee_once_and_is_a_single_fit_now_has_no_stability():
+    model = discovery_of(n_members=2).model
+    features = FeatureSet.from_arrays(X, labels=INTS)
+    again = Discovery.from_fit(model.set_params(n_members=1).fit(features.rows(), INTS), features)
+    assert (again.stability, again.assignments.label_quality, again.label_issues()) == (None, None, [])
+
+
+@pytest.fixture(params=list(LABELS))
+def mislabelled(request) -> Discovery:
+    """A committee's run in which a row of each of two classes has the label of the other."""
+    labels = LABELS[request.param].copy()
+    bad = [int(np.flatnonzero((k == TRUTH) & HALF)[0]) for k in (0, 1)]
+    labels[bad] = labels[bad[::-1]]
+    found = discovery_of(labels, n_members=8)
+    assert {issue.row for issue in found.label_issues()} >= set(bad)
+    return found
+
+
+def test_label_issues_are_those_of_the_fit_also_after_loading(mislabelled, tmp_path):
+    issues = mislabelled.label_issues()
+    assert issues == mislabelled.model.label_issues_
+    for issue in issues:
+        assert issue.label == mislabelled.given[issue.row] != issue.suggested
+        assert issue.label_quality < issue.confidence
+    mislabelled.save(tmp_path / "run")
+    loaded = Discovery.load(tmp_path / "run")
+    assert loaded.label_issues() == loaded.model.label_issues_ == issues
+    for name in ("label_quality", "suggested", "suggested_confidence"):
+        before, after = getattr(mislabelled.assignments, name), getattr(loaded.assignments, name)
+        np.testing.assert_array_equal(after, before)
+        assert after.dtype.kind == before.dtype.kind
+    np.testing.assert_array_equal(loaded.model.label_quality_, mislabelled.model.label_quality_)
+    table = pq.read_table(tmp_path / "run" / "assignments.parquet").to_pydict()
+    rows = {issue.row for issue in issues}
+    assert [value is not None for value in table["suggested"]] == [row in rows for row in range(120)]
+    assert [value is not None for value in table["label_quality"]] == mislabelled.assignments.labelled.tolist()
+
+
+def test_label_checks_are_exported(tmp_path):
+    labels = LABELS["text"].copy()
+    labels[0] = "bee" if labels[0] != "bee" else "ant"
+    discovery = discovery_of(labels, n_members=8)
+    discovery.export(tmp_path / "rows.csv")
+    with open(tmp_path / "rows.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["suggested"] == discovery.label_issues()[0].suggested
+    assert float(rows[0]["label_quality"]) < 0.1 < float(rows[0]["suggested_confidence"])
+    assert (rows[1]["given"], rows[1]["label_quality"], rows[1]["suggested"]) == ("", "", "")
+
+
+def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
+    quality, confidence = np.float32([0.3, 0.0, np.nan, 0.2]), np.float32([0.9, 0.4, np.nan, np.nan])
+    rows = Assignments(
+        ids=np.arange(4), labels=np.array(["a", "a", "b", "b"]), known=np.ones(4, bool), sureness=quality,
+        second=np.array(["b"] * 4), second_sureness=quality, outlier=quality, given=np.array(["a", "a", "", "b"]),
+        label_quality=quality, suggested=np.array(["b", "c", "", ""]), suggested_confidence=confidence,
+    )  # fmt: skip
+    model = RPIM()
+    assert [(issue.row, issue.suggested) for issue in Discovery(rows, model, {}).label_issues()] == [(0, "b"), (1, "c")]
+    assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, suspect=2)
+    by_quality = dataclasses.replace(rows, suggested_confidence=None)
+    assert [issue.row for issue in Discovery(by_quality, model, {}).label_issues()] == [1, 0]
+    assert LabelCounts.of(dataclasses.replace(rows, label_quality=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ((2436, 2436, 30), "30 of 2,436 labels look wrong: rpim classes 'my run' --label-issues lists them."),
+        ((12, 8, 1), "1 of 12 labels looks wrong (8 were checked): rpim classes 'my run' --label-issues lists it."),
+        ((12, 12, 0), "None of 12 labels looks wrong."),
+        ((4, 0, 0), "No label could be checked: that takes at least two labelled rows of a class."),
+    ],
+)
+def test_label_checks_in_words(counts, sentence):
+    assert LabelCounts(*counts).in_words("my run") == sentence
+
+
+def test_extending_keeps_the_label_checks_of_the_rows_that_stay():
+    labels = LABELS["text"].copy()
+    bad = [int(np.flatnonzero((k == TRUTH) & HALF)[0]) for k in (0, 1)]
+    labels[bad] = labels[bad[::-1]]
+    before = discovery_of(labels, n_members=8)
+    right = FeatureSet.from_arrays(
+        np.concatenate([X[bad[:1]], X[:5] + 0.01]), ids=[f"row-{bad[0]}", *(f"later-{i}" for i in range(5))],
+        labels=[labels[bad[1]], *[""] * 5],
+    )  # fmt: skip
+    after = before.extended(right)
+    suspect = {before.ids[issue.row] for issue in before.label_issues()}
+    assert suspect >= {f"row-{row}" for row in bad}
+    # The first of them has been given the right label.
+    assert {after.ids[issue.row] for issue in after.label_issues()} == suspect - {f"row-{bad[0]}"}
+    assert np.isnan(after.assignments.label_quality[-6:]).all()
+    assert (after.assignments.suggested[-6:] == "").all()
+    assert after.stability is None
+    assert (after.model.n_members_, after.model.label_issues_) == (1, [])
+    assert not hasattr(after.model, "expected_accuracy_")
+    assert before.model.n_members_ == 8, "the run that is extended stays as it is"
+    single = discovery_of(LABELS["text"])
+    assert single.extended(right).assignments.label_quality is None
+
+
+def test_a_suggested_class_that_extending_renames_is_renamed():
+    before = discovery_of(LABELS["text"], n_members=2)
+    suggested = np.full(120, "", dtype="U9")
+    suggested[0] = "new-1"
+    before = dataclasses.replace(before, assignments=dataclasses.replace(before.assignments, suggested=suggested))
+    of_class = X[(before.labels == "new-1").nonzero()[0][:8]] + 0.001
+    after = before.extended(FeatureSet.from_arrays(of_class, ids=[f"n{i}" for i in range(8)], labels=["dog"] * 8))
+    assert after.model.renamed_["new-1"] == "dog"
+    assert after.assignments.suggested[0] == "dog"
 
 
 def test_a_run_of_before_calibration_outliers_and_stability_loads(discovery, run):
     facts = json.loads((run / "run.json").read_text())
-    del facts["stability"], facts["outlier_threshold"], facts["fitted"]["calibration_"]
-    del facts["tables"]["calibration_error_"], facts["parameters"]["calibrate"], facts["parameters"]["abstain"]
+    del facts["stability"], facts["outlier_threshold"], facts["fitted"]["calibration_"], facts["fitted"]["n_members_"]
+    del facts["parameters"]["n_members"], facts["parameters"]["abstain"]
+    facts["parameters"] |= {"n_starts": "auto", "calibrate": True, "search": "held-out"}
+    facts["fitted"]["agreement_"] = 0.9
+    facts["tables"]["calibration_error_"] = {"before": 0.2, "after": 0.1}
     (run / "run.json").write_text(json.dumps(facts))
     table = pq.read_table(run / "assignments.parquet")
     pq.write_table(table.drop_columns(["outlier"]), run / "assignments.parquet")
     old = Discovery.load(run)
     assert (old.model.head_.calibration, old.model.outlier_threshold_, old.stability) == (1.0, np.inf, None)
+    assert (old.model.search, old.label_issues(), old.assignments.label_quality) == ("auto", [], None)
+    assert not hasattr(old.model, "agreement_")
     assert np.isnan(old.assignments.outlier).all()
     np.testing.assert_array_equal(old.predict(X), discovery.predict(X))
     assert [row.doubtful for row in old.classes_table()] == [row.doubtful for row in discovery.classes_table()]
@@ -449,3 +572,30 @@ def test_the_truth_of_every_kind_of_file(tmp_path):
         read_truth(tmp_path / "wrong.npz", ids)
     with pytest.raises(InputError, match=r"t\.txt: truth has 3 values but the run has 2 rows"):
         read_truth(tmp_path / "t.txt", ids[:2])
+
+
+@pytest.mark.parametrize("method", [PIM, KMeans])
+@pytest.mark.parametrize("scale", [np.ones((120, 1)), np.arange(1.0, 121.0)[:, None]])
+def test_rows_that_are_all_the_same_are_refused(method, scale):
+    with pytest.raises(InputError, match=r"All 120 rows are the same, so no class can be told from another: check how"):
+        method(5).fit(scale * X[0], INTS)
+
+
+def test_rows_of_one_feature_or_one_direction_may_differ_in_length():
+    PIM(5, max_iter=2, normalise=False).fit(np.arange(1.0, 121.0)[:, None] * X[0], INTS)
+    PIM(5, max_iter=2).fit(np.arange(1.0, 121.0)[:, None], INTS)
+
+
+def test_fewer_different_rows_than_classes_are_warned_of():
+    few = np.eye(6)[np.arange(120) % 4]
+    with pytest.warns(UserWarning, match=r"Only 4 of 120 rows are different, fewer than there are classes \(5\)"):
+        PIM(5, max_iter=2, random_state=0).fit(few, INTS)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Only")
+        PIM(4, max_iter=2, random_state=0).fit(few, INTS)
+
+
+def test_rows_on_disk_that_are_all_the_same_are_refused(tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones((120, 6), dtype=np.float32))
+    with pytest.raises(InputError, match="All 120 rows are the same"):
+        PIM(5).fit(RowFiles(tmp_path / "rows.npy"), INTS)

@@ -246,7 +246,7 @@ def digits(tmp_path_factory):
 def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite0, tmp_path):
     code, out, err = command(
         "discover", digits, "-o", "run", "--encoder", "tf_efficientnet_lite0", "--weights", lite0, "--n-classes", 3,
-        "--resamples", 0,
+        "--n-members", 1,
     )  # fmt: skip
     assert code == 0
     assert "72 images embedded by tf_efficientnet_lite0@" in out
@@ -286,7 +286,7 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
         for name, texts in about.items() for text in texts for end in ("", "?", " please")
     ]  # fmt: skip
     Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"text": " "}\n')
-    code, out, err = command("discover", "t.jsonl", "-o", "run", "--n-classes", 3, "--resamples", 0)
+    code, out, err = command("discover", "t.jsonl", "-o", "run", "--n-classes", 3)
     assert code == 0
     assert "45 texts embedded by all-MiniLM-L6-v2@" in out
     assert "45: the text is empty" in err

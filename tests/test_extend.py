@@ -16,7 +16,7 @@ from rpim.memory import ROWS_PER_CLASS, Memory, remember
 from rpim.methods import KMeans
 from rpim.methods.extending import name_classes
 
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_starts": 2, "random_state": 0, "calibrate": False}
+QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "random_state": 0}
 
 
 def seeded(seed=0):

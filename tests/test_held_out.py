@@ -1,11 +1,11 @@
-"""The searches that never look at the truth of the unlabelled rows: hidden classes."""
+"""A smaller problem of labelled rows alone: which classes and rows it hides, and how it scores."""
 
 import numpy as np
 import pytest
 import torch
 
 from rpim.search import held_out
-from rpim.search.held_out import MARGIN, Division, best_setting, can_divide, divide
+from rpim.search.held_out import Division, can_divide, divide
 
 
 def seeded(seed=0):
@@ -117,49 +117,3 @@ def test_a_large_division_is_drawn_from_the_rows(monkeypatch):
     # Half of the rows, but at least four of each class; a quarter of each known class is hidden.
     assert np.sort(np.bincount(division.truth)).tolist() == [4, 4, 5, 50]
     assert len({tuple(row) for row in division.x.tolist()}) == 63
-
-
-def judges_of(table):
-    """Judge j gives the setting the j-th of its scores."""
-    return [lambda setting, j=j: table[setting][j] for j in range(len(next(iter(table.values()))))]
-
-
-def test_the_best_mean_wins():
-    table = {"a": [0.5, 0.6, 0.7], "b": [0.6, 0.7, 0.8], "c": [0.65, 0.75, 0.86], "d": [0.4, 0.5, 0.6]}
-    heard = []
-    best, scores = best_setting(list(table), judges_of(table), on_trial=heard.append)
-    assert best == "c"
-    assert scores == pytest.approx([0.6, 0.7, 0.7533333, 0.5])
-    assert heard == [4, 4, 4]
-
-
-def test_a_gain_within_twice_its_standard_error_changes_nothing():
-    # b gains 0.03 on average; its standard error is 0.02 by hand: differences 0.05, 0.05, -0.01.
-    table = {"a": [0.5, 0.5, 0.5], "b": [0.55, 0.55, 0.49], "c": [0.51, 0.52, 0.51]}
-    assert best_setting(["a", "b"], judges_of(table))[0] == "a", "b may win by chance"
-    assert best_setting(["a", "c"], judges_of(table))[0] == "c", "c wins less, but every time"
-
-
-def test_a_gain_too_small_to_matter_changes_nothing():
-    table = {"a": [0.5] * 3, "b": [0.5 + 0.9 * MARGIN] * 3, "c": [0.5 + 1.1 * MARGIN] * 3}
-    assert best_setting(["a", "b"], judges_of(table))[0] == "a"
-    assert best_setting(["a", "c"], judges_of(table))[0] == "c"
-
-
-def test_whoever_trails_is_not_tried_again():
-    table = {"a": [0.5] * 5, "b": [0.3] * 5, "c": [0.53, 0.5, 0.5, 0.5, 0.5]}
-    heard = []
-    _, scores = best_setting(list(table), judges_of(table), on_trial=heard.append)
-    assert heard == [3, 3, 3, 2, 2]
-    assert scores == pytest.approx([0.5, 0.3, 0.506])
-    heard = []
-    best_setting(["a", "b"], judges_of(table), on_trial=heard.append)
-    assert heard == [2, 2, 2], "nobody is left to race with the first"
-
-
-def test_one_judge_takes_the_best_score():
-    assert best_setting(["a", "b"], [{"a": 0.5, "b": 0.501}.__getitem__])[0] == "b"
-
-
-def test_of_equal_settings_the_first_is_kept():
-    assert best_setting(["a", "b"], [lambda setting: 0.5])[0] == "a"

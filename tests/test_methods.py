@@ -16,11 +16,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import PIM, RPIM, InputError, gcd_accuracy, methods
-from rpim.methods import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels
+from rpim.methods import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels, infomax
 from rpim.methods.transductive import TransductiveEstimator
 
 needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 2, "max_iter": 20, "random_state": 0}
+QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "max_iter": 20, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def expected_failures(estimator):
     "estimator",
     [
         RPIM(**QUICK, beta=0.2),
+        RPIM(n_members=2),
         PIM(**QUICK),
         RIM(max_iter=20),
         TIM(max_iter=20),
@@ -53,7 +54,7 @@ def expected_failures(estimator):
         SpreadLabels(),
         pytest.param(UMAPHDBSCAN(), marks=needs_umap),
     ],
-    ids=lambda estimator: type(estimator).__name__,
+    ids=lambda estimator: f"{type(estimator).__name__}-{estimator.get_params().get('n_members', 1)}",
 )
 def test_check_estimator(estimator):
     with warnings.catch_warnings():
@@ -71,7 +72,8 @@ def test_finds_the_separated_groups_by_default(method, problem):
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all == 1.0
     assert model.known_classes_.tolist() == [0, 1, 2, 3]
     assert model.new_classes_.tolist() == [4, 5]
-    assert model.search_["trade_off"], "the default searches the trade-off on held-out classes"
+    assert model.n_members_ == (16 if method is RPIM else 1)
+    assert model.search_ == {}, "nothing is searched"
 
 
 def test_the_number_of_classes_is_estimated_when_it_is_not_given(problem):
@@ -85,6 +87,8 @@ def test_the_number_of_classes_is_estimated_when_it_is_not_given(problem):
 def test_rpim_without_its_parts_is_pim_to_the_last_bit(settings, problem):
     X, y, _ = problem
     shared = {"n_classes": 6, "settings": settings, "max_iter": 30, "n_init": 3, "random_state": 3}
+    if settings == "default":
+        shared["n_members"] = 1
     pim = PIM(**shared).fit(X, y)
     bare = RPIM(**shared, h="none", pseudo_labels=False, mixed_labels=False).fit(X, y)
     assert np.array_equal(pim.head_.prototypes.numpy(), bare.head_.prototypes.numpy())
@@ -119,7 +123,7 @@ def test_low_rank(problem):
 
 def test_the_same_random_state_gives_the_same_bits(problem):
     X, y, _ = problem
-    first, second = (RPIM(6, random_state=5).fit(X, y).predict_proba(X) for _ in range(2))
+    first, second = (RPIM(6, n_members=4, random_state=5).fit(X, y).predict_proba(X) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -182,9 +186,10 @@ def test_nothing_depends_on_the_truth_of_unlabelled_rows(problem):
         hidden = np.flatnonzero(y < 0)
         shuffled[hidden] = np.random.RandomState(seed).permutation(truth[hidden])
         seen = np.where(y >= 0, shuffled, -1)
-        results.append(RPIM(6, random_state=0).fit(X, seen))
+        results.append(RPIM(6, n_members=4, random_state=0).fit(X, seen))
     assert np.array_equal(results[0].predict_proba(X), results[1].predict_proba(X))
-    assert results[0].search_ == results[1].search_
+    assert np.array_equal(results[0].stability_, results[1].stability_)
+    assert results[0].label_issues_ == results[1].label_issues_
 
 
 def test_principal_directions_are_kept_and_used_for_new_rows(problem):
@@ -219,12 +224,55 @@ def test_everything_labelled_warns_and_trains(problem):
     assert (model.predict(X) == truth).mean() > 0.95
 
 
-def test_too_few_known_classes_for_a_search_use_the_defaults(problem):
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_nothing_is_searched_by_default(n_members, problem):
     X, y, _ = problem
-    y = np.where(y > 1, -1, y)
-    model = RPIM(6, random_state=0).fit(X, y)
+    model = RPIM(6, n_members=n_members, max_iter=5, random_state=0).fit(X, y)
     assert model.search_ == {}
     assert (model.trade_off_, model.beta_, model.weight_decay_) == (0.1, 0.2, 0.01)
+    assert model.class_sizes_ == "equal"
+
+
+def test_too_few_known_classes_for_the_search_of_the_weight_decay_use_the_default(problem):
+    X, y, _ = problem
+    y = np.where(y > 1, -1, y)
+    model = RPIM(6, search="paper", n_members=1, n_init=1, max_iter=3, random_state=0).fit(X, y)
+    assert set(model.search_) == {"trade_off"}
+    assert model.weight_decay_ == 0.01
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_the_search_of_the_paper(n_members, problem):
+    X, y, _ = problem
+    model = RPIM(6, search="paper", n_members=n_members, n_init=1, max_iter=3, random_state=0).fit(X, y)
+    assert set(model.search_) == {"trade_off", "weight_decay"}
+    assert model.trade_off_ in model.search_["trade_off"]
+    scores = model.search_["weight_decay"]
+    assert scores[2 * model.weight_decay_] == max(scores.values()), "halved, as the whole problem is twice as large"
+    assert model.n_members_ == n_members
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM])
+def test_the_published_procedure_is_one_fit(method, problem):
+    X, y, _ = problem
+    model = method(6, settings="paper", n_members="auto", trade_off=0.1, weight_decay=0.01, n_init=2, max_iter=5)
+    model.fit(X, y)
+    assert (model.n_members_, model.n_iter_) == (1, 5)
+    assert not hasattr(model, "stability_")
+    assert model.label_issues_ == []
+    assert np.isnan(model.label_quality_).all()
+
+
+@pytest.mark.parametrize("n_init", [None, 3])
+def test_a_single_fit_starts_at_merged_clusters_or_at_the_best_of_restarts(n_init, problem, monkeypatch):
+    X, y, truth = problem
+    called = []
+    for name in ("merged_clusters", "single_start"):
+        real = getattr(infomax, name)
+        monkeypatch.setattr(infomax, name, lambda *a, real=real, name=name, **k: called.append(name) or real(*a, **k))
+    model = RPIM(6, n_init=n_init, **QUICK).fit(X, y)
+    assert called == ["merged_clusters" if n_init is None else "single_start"]
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
 
 @pytest.mark.parametrize(
@@ -277,7 +325,7 @@ def test_kmeans_does_not_look_at_labels_to_cluster(problem):
 def test_rim_is_pim_at_lambda_one(problem):
     X, y, _ = problem
     rim = RIM(n_classes=6, weight_decay=0.02, max_iter=15, random_state=0).fit(X, y)
-    pim = PIM(n_classes=6, trade_off=1.0, weight_decay=0.02, n_starts=1, max_iter=15, random_state=0).fit(X, y)
+    pim = PIM(n_classes=6, trade_off=1.0, weight_decay=0.02, n_members=1, max_iter=15, random_state=0).fit(X, y)
     assert (rim.head_.prototypes == pim.head_.prototypes).all()
 
 

@@ -14,6 +14,7 @@ from rpim.metrics import (
     adjusted_rand_index,
     clustering_accuracy,
     contingency,
+    expected_calibration_error,
     gcd_accuracy,
     gcd_accuracy_v1,
     normalised_mutual_information,
@@ -213,3 +214,18 @@ def test_errors(measure):
         measure([[0, 1]], [[0, 1]])
     with pytest.raises(InputError, match="no rows to evaluate"):
         measure([], [])
+
+
+def test_expected_calibration_error_by_hand():
+    # Two bins: (0.2 + 0.4) said, 1 right of 2; (0.9 + 0.7 + 0.8) said, 3 right of 3.
+    said, right = [0.2, 0.4, 0.9, 0.7, 0.8], [True, False, True, True, True]
+    assert expected_calibration_error(said, right, n_bins=2) == pytest.approx((0.4 + 0.6) / 5)
+    # In one bin the gaps of both cancel: 3.0 said, 4 right.
+    assert expected_calibration_error(said, right, n_bins=1) == pytest.approx(1.0 / 5)
+    # A row that counts twice is as good as two.
+    assert expected_calibration_error(said, right, 2, weights=[2, 1, 1, 1, 1]) == pytest.approx(
+        expected_calibration_error([0.2, *said], [True, *right], 2)
+    )
+    assert expected_calibration_error([1.0], [True]) == 0.0  # a probability of one has a bin
+    with pytest.raises(InputError, match=r"shape \(2,\) and what is right \(1,\)"):
+        expected_calibration_error([0.5, 0.5], [True])

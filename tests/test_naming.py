@@ -140,7 +140,7 @@ def with_texts():
 
 
 def test_the_commands_show_and_write_them(command, with_texts):
-    code, out, err = command("discover", "texts.npz", "-o", "run", *FAST, "--resamples", 0)
+    code, out, err = command("discover", "texts.npz", "-o", "run", *FAST)
     assert (code, err) == (0, "")
     assert "suggested name, typical" in out
     names = {row.name: row.suggested_name for row in Discovery.load("run").classes_table()}
@@ -168,7 +168,7 @@ def test_the_commands_show_and_write_them(command, with_texts):
 
 def test_without_texts_there_are_none(command):
     FeatureSet.from_arrays(X, labels=LABELS, paths=[f"/data/set/birds/{i}.jpg" for i in range(120)]).write("x.npz")
-    code, out, _ = command("discover", "x.npz", "-o", "run", *FAST, "--resamples", 0)
+    code, out, _ = command("discover", "x.npz", "-o", "run", *FAST)
     assert (code, "suggested" in out, "nearest known  typical rows" in out) == (0, False, True)
     table = Discovery.load("run").classes_table()
     assert [(row.suggested_name, row.keywords) for row in table] == [("", [])] * 4

@@ -14,7 +14,7 @@ from rpim.methods import GCD
 from rpim.outliers import least_fitting
 from rpim.transforms import Transform
 
-QUICK = {"n_classes": 6, "trade_off": 0.1, "weight_decay": 0.01, "n_starts": 2, "max_iter": 20, "random_state": 0}
+QUICK = {"n_classes": 6, "trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "max_iter": 20, "random_state": 0}
 LABELS = {
     "int": (lambda c: c, -1),
     "uint8": (lambda c: c.astype(np.uint8), -1),

@@ -1,6 +1,7 @@
 """Trainings side by side."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -40,6 +41,36 @@ def test_an_error_reaches_the_caller_and_the_threads_come_back():
 
     with pytest.raises(ValueError, match="no luck"):
         side_by_side(work, range(5))
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_every_result_is_told_with_its_number_as_soon_as_it_is_there(n_threads):
+    torch.set_num_threads(n_threads)
+    told = []
+    found = side_by_side(lambda i: 10 * i, range(5, 10), lambda number, result: told.append((number, result)))
+    assert found == [50, 60, 70, 80, 90]
+    assert sorted(told) == [(0, 50), (1, 60), (2, 70), (3, 80), (4, 90)]
+
+
+def test_results_are_told_one_at_a_time():
+    inside = []
+
+    def told(number, result):
+        inside.append(number)
+        time.sleep(0.01)
+        assert inside == [number], "another one is being told"
+        inside.clear()
+
+    assert side_by_side(lambda i: i, range(6), told) == list(range(6))
+
+
+def test_an_error_of_who_is_told_reaches_the_caller():
+    def told(number, result):
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        side_by_side(lambda i: i, range(5), told)
     assert torch.get_num_threads() == 2
 
 

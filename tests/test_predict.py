@@ -40,7 +40,7 @@ Y = np.where(np.arange(600) % 4 < 2, NAMES[np.arange(600) % K], "")
 def fitted(**metadata) -> Discovery:
     features = FeatureSet.from_arrays(X, labels=Y, metadata=metadata)
     model = RPIM(
-        n_classes=K, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=15, random_state=0
+        n_classes=K, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0
     )
     return Discovery.from_fit(model.fit(features.rows(), Y), features)
 

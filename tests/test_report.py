@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import hashlib
 import importlib.util
@@ -27,7 +28,7 @@ from rpim.assignments import Assignments
 from rpim.methods import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
 from rpim.report.comparison import compare, mix_ups
-from rpim.report.facts import captions, class_facts, overview
+from rpim.report.facts import captions, class_facts, overview, suspect_labels
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.png import png
 from rpim.report.sheet import CELL, picture_sheet
@@ -37,7 +38,7 @@ from rpim.run_folder import RUN_FILE
 X, CENTRE = make_blobs(60, n_features=4, centers=3, random_state=0)
 TRUTH = np.array(["ant", "bee", "cow"])[CENTRE]
 LABELS = np.where((CENTRE < 2) & (np.arange(60) % 2 == 0), TRUTH, "")
-FAST = ("--n-classes", "3", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2", "--resamples", "0")
+FAST = ("--n-classes", "3", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2", "--n-members", "1")
 NASTY = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u2028 https://evil.example/a.js'
 
 
@@ -46,7 +47,7 @@ def feature_set(**more):
 
 
 def fitted(features):
-    model = RPIM(3, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=12, random_state=0)
+    model = RPIM(3, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, max_iter=12, random_state=0)
     return Discovery.from_fit(model.fit(features.rows(), features.labels), features)
 
 
@@ -131,12 +132,69 @@ def test_what_was_asked_and_found_by_hand(seven):
 
 def test_what_has_to_be_said_beside(seven):
     unstable = dataclasses.replace(seven, stability=np.array([1.0, 1.0, 0.4]))
-    assert "1 of 1 new class did not come back well" in overview(unstable, class_facts(unstable)).notes[-1]
+    assert overview(unstable, class_facts(unstable)).notes[-1].startswith(
+        "1 of 1 new class is unstable: the members of the committee do not agree on the rows."
+    )
     labels = ["ant", "bee", "ant", "ant", "ant", "ant", "bee"]
     empty = by_hand(seven, labels, labels[:2] + [""] * 5, [0.5] * 7)
     found = overview(empty, class_facts(empty))
     assert found.found == "5 of them went to known classes and 0 to 0 new classes."
-    assert found.notes == ["1 new class stayed without rows: there may be fewer classes than were asked for."]
+    assert found.notes == [
+        "1 new class ended without a row: there may be fewer classes. Refit with --n-classes 2, or without it to have "
+        "the number estimated."
+    ]
+
+
+def of_committee(discovery, accuracy, **more):
+    """As if the members of a committee of four had predicted the labels that they did not see so well."""
+    model = copy.copy(discovery.model)
+    model.n_members_, model.expected_accuracy_ = 4, accuracy
+    return dataclasses.replace(
+        discovery, model=model, assignments=dataclasses.replace(discovery.assignments, **more)
+    )
+
+
+def with_issue(seven):
+    """A committee of which the members think that the bee is of new-1."""
+    nan = np.nan
+    return of_committee(
+        seven, 0.5, label_quality=np.float32([0.9, 0.02, *[nan] * 5]),
+        suggested=np.array(["", "new-1", *[""] * 5]), suggested_confidence=np.float32([nan, 0.8, *[nan] * 5]),
+    )  # fmt: skip
+
+
+def test_how_far_to_trust_a_single_fit_and_a_committee(seven):
+    assert overview(seven, class_facts(seven)).trust == [
+        "This is a single fit: its confidence is not calibrated, and usually too high."
+    ]
+    found = overview(with_issue(seven), class_facts(seven))
+    assert ("50%", "expected accuracy on known classes") in found.numbers
+    assert "a committee of 4 fits" in found.trust[0]
+    assert "50% of these predictions are right" in found.trust[0]
+    assert found.trust[1] == "1 of 2 labels looks wrong."
+    unknown = of_committee(seven, math.nan, label_quality=np.full(7, np.nan, np.float32))
+    found = overview(unknown, class_facts(unknown))
+    assert found.trust[0].endswith("what accuracy to expect is unknown.")
+    assert not [counted for _, counted in found.numbers if "accuracy" in counted]
+    assert "nan" not in str(found).lower()
+
+
+def test_suspect_labels_by_hand(seven):
+    (found,) = suspect_labels(with_issue(seven))
+    assert (found.item.row, found.item.caption, found.label, found.suggested) == (1, "a bee", "bee", 2)
+    assert found.quality == pytest.approx(0.02)
+    assert suspect_labels(seven) == []
+    assert suspect_labels(with_issue(seven), 0) == []
+
+
+def test_curves_of_a_committee_are_means_unless_it_was_trained_on_many_rows(seven, monkeypatch):
+    assert not run_facts.averages_members(seven)
+    committee = with_issue(seven)
+    assert run_facts.averages_members(committee)
+    committee.model.sample_rows_ = 5
+    assert not run_facts.averages_members(committee)
+    committee.model.sample_rows_ = 7
+    assert run_facts.averages_members(committee)
 
 
 def test_the_estimate_is_in_the_second_sentence(seven):
@@ -369,6 +427,32 @@ def test_the_page_says_what_there_is(seven, tmp_path):
     ):  # fmt: skip
         assert part in found.words
     assert not found.named("canvas")
+
+
+def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
+    found = page_of(with_issue(seven), tmp_path)
+    assert "Labels that look wrong Each label was hidden from a part of the committee." in found.words
+    assert "a bee bee" in found.words
+    assert "2.0%" in found.words
+    assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
+    for part in ("It is calibrated by the committee", "the mean over the 4 members", "Expected accuracyThe share of"):
+        assert part in found.words
+    assert "nan" not in found.words.split()
+    pages = {}
+    for n in (20, 21):
+        long = by_hand(with_issue(seven), ["ant"] * n, ["ant"] * n, [1.0] * n, label_quality=np.zeros(n, np.float32),
+                       suggested=np.array(["bee"] * n), suggested_confidence=np.ones(n, np.float32))  # fmt: skip
+        pages[n] = page_of(long, tmp_path, overwrite=True).words
+    assert "These are 20 of 21; rpim classes RUN --label-issues lists all of them." in pages[21]
+    assert "These are" not in pages[20]
+
+
+def test_the_page_of_a_single_fit_says_that_its_confidence_is_not_calibrated(seven, tmp_path):
+    found = page_of(seven, tmp_path)
+    assert "This is a single fit: its confidence is not calibrated, and usually too high." in found.words
+    assert "which is not calibrated: usually fewer rows are right than it says." in found.words
+    for part in ("Labels that look wrong", "Expected accuracy", "calibrated by the committee"):
+        assert part not in found.words
 
 
 def test_nothing_a_user_wrote_is_obeyed(tmp_path):

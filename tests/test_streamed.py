@@ -14,7 +14,7 @@ from rpim.engine import memory as engine_memory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.methods import TIM, KMeans, streaming
-from rpim.methods.streaming import Here, draw_sample, look_through
+from rpim.methods.streaming import Here, look_through
 from rpim.optimise import Objective, gradient
 from rpim.places import fits_at
 from rpim.row_files import RowFiles
@@ -63,12 +63,13 @@ def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
     assert in_given_order.equal(streamed.in_given_order(again))
 
 
-@pytest.mark.parametrize("method", [PIM, RPIM, TIM])
-def test_a_whole_fit(problem, small_blocks, method):
-    """With its searches, its start and its calibration."""
+@pytest.mark.parametrize(("method", "n_members"), [(PIM, 1), (RPIM, 1), (RPIM, 2), (TIM, 1)])
+def test_a_whole_fit(problem, small_blocks, method, n_members):
+    """With its start, or its committee."""
     x, y, files = problem
-    one = method(n_classes=12, random_state=0, n_components=16).fit(x, y)
-    other = method(n_classes=12, random_state=0, n_components=16).fit(files, y)
+    parameters = {"n_classes": 12, "n_members": n_members, "random_state": 0, "n_components": 16}
+    one = method(**parameters).fit(x, y)
+    other = method(**parameters).fit(files, y)
     assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
     difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
     assert float(difference) < 1e-4
@@ -76,13 +77,19 @@ def test_a_whole_fit(problem, small_blocks, method):
     assert (one.labels_ == other.labels_).mean() >= 0.999
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-4)
     assert other.sample_rows_ == len(x)
+    np.testing.assert_allclose(one.label_quality_, other.label_quality_, atol=1e-4)
+    assert [issue.row for issue in one.label_issues_] == [issue.row for issue in other.label_issues_]
 
 
 def test_more_rows_than_the_sample(problem, monkeypatch):
     x, y, files = problem
     monkeypatch.setattr(streaming, "SAMPLE_ROWS", 240)
-    model = RPIM(n_classes=12, random_state=0, abstain=0.05).fit(files, y)
+    model = RPIM(n_classes=12, n_members=4, random_state=0, abstain=0.05).fit(files, y)
     assert 240 <= model.sample_rows_ < len(x)
+    assert model.n_iter_ == len(model.history_) > 1, "and all rows are trained on"
+    checked = np.flatnonzero(~np.isnan(model.label_quality_))
+    assert 0 < len(checked) < (y >= 0).sum()
+    assert (y[checked] >= 0).all(), "what is said of labels is said of the right rows"
     assert len(model.labels_) == len(x)
     assert (model.labels_[y >= 0] == y[y >= 0]).all()
     assert (model.labels_ == -1).sum() == round(0.05 * (y < 0).sum())
@@ -113,21 +120,9 @@ def test_directions_do_not_turn_with_the_shards(tmp_path, monkeypatch):
     models = []
     for n_shards in (1, 2, 3, 7):
         with fits_at(_InShards(n_shards)):
-            model = PIM(4, trade_off=0.1, weight_decay=0.01, n_starts=1, n_init=1, max_iter=1, n_components=100)
+            model = PIM(4, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, max_iter=1, n_components=100)
             models.append(model.fit(RowFiles(tmp_path / "rows.npy"), labels))
     assert all(model.components_.equal(models[0].components_) for model in models)
-
-
-def test_the_sample_has_labelled_rows_of_each_class():
-    codes = np.full(10_000, -1)
-    codes[:3000:3] = 0
-    codes[5000:5006] = 1  # a small class, of which a draw may have none
-    sample = draw_sample(codes, 500, seed=1)
-    assert (np.diff(sample) > 0).all()
-    assert 500 <= len(sample) <= 530
-    assert (codes[sample] == 1).sum() == 6
-    assert abs((codes[sample] == 0).sum() / len(sample) - 0.1) < 0.05  # as many as among all rows, or so
-    assert draw_sample(codes, 10_000, seed=1).tolist() == list(range(10_000))
 
 
 def test_what_does_not_fit_says_so(problem, tmp_path):
@@ -158,7 +153,7 @@ def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_b
     for number, rows in enumerate(np.split(np.arange(len(x)), [100, 101, 350])):
         part = FeatureSet.from_arrays(x[rows].astype(np.float16), labels=y[rows], ids=rows + 1000)
         part.write(f"shards/{number}.parquet")
-    given = ("--n-classes", 12, "--resamples", 1, "--quiet")
+    given = ("--n-classes", 12, "--n-members", 2, "--quiet")
     assert command("discover", "shards", "-o", "whole", *given)[0] == 0
     code, _, err = command("discover", "shards", "-o", "streamed", *given, "--memory", "700KB")
     assert (code, err) == (0, "")

@@ -182,7 +182,7 @@ def read_csv(folder: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-FAST = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
+FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 
 
 def make_fast(monkeypatch, name: str) -> None:

@@ -15,7 +15,7 @@ from rpim.engine import InMemory
 from rpim.errors import InputError
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, optimise
-from rpim.tensor_files import unpack
+from rpim.tensor_files import pack, unpack
 from rpim.training_state import TrainingState
 from rpim.transforms import TRANSFORMS
 from rpim.unfinished import Unfinished, kept_in
@@ -94,11 +94,12 @@ def test_a_training_that_is_stopped_at_any_step_ends_alike(blobs, h, tol):
 @pytest.mark.parametrize("method", [PIM, RPIM])
 def test_a_fit_that_is_stopped_in_its_training(problem, tmp_path, at_once, monkeypatch, method):
     x, y = problem
-    whole = method(n_classes=8, random_state=3).fit(x, y)
+    given = {"n_classes": 8, "n_members": 1, "random_state": 3}
+    whole = method(**given).fit(x, y)
     unfinished = Unfinished(tmp_path / "run", {"seed": 3})
     monkeypatch.setattr(Unfinished, "due", _due_until(1))
     with kept_in(unfinished), pytest.raises(Stop):
-        method(n_classes=8, random_state=3).fit(x, y)
+        method(**given).fit(x, y)
     assert unfinished.exists
     monkeypatch.undo()
     calls = []
@@ -106,13 +107,11 @@ def test_a_fit_that_is_stopped_in_its_training(problem, tmp_path, at_once, monke
     again = Unfinished(tmp_path / "run", {"seed": 3})
     assert len(again.last().history) == 10
     with kept_in(again):
-        resumed = method(n_classes=8, random_state=3).fit(x, y)
+        resumed = method(**given).fit(x, y)
     assert calls == []
     assert resumed.history_ == whole.history_
     assert resumed.head_.prototypes.equal(whole.head_.prototypes)
-    assert (resumed.search_, resumed.agreement_, resumed.calibration_) == (
-        whole.search_, whole.agreement_, whole.calibration_
-    )  # fmt: skip
+    assert (resumed.search_, resumed.n_members_, resumed.calibration_) == (whole.search_, 1, 1.0)
     np.testing.assert_array_equal(resumed.predict_proba(x), whole.predict_proba(x))
     again.remove()
     assert list(tmp_path.iterdir()) == []
@@ -146,6 +145,44 @@ def test_another_fit_is_not_gone_on_with(tmp_path, at_once):
     assert not (tmp_path / "run.unfinished").exists()
 
 
+def test_members_are_kept_from_the_first_half_minute_on(tmp_path, monkeypatch):
+    unfinished = Unfinished(tmp_path / "run", {})
+    unfinished.keep_member(3, b"three")
+    assert list(tmp_path.iterdir()) == [], "a short fit leaves no trace"
+    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+    unfinished.keep_member(11, b"eleven")
+    monkeypatch.undo()
+    unfinished.keep_member(0, b"zero")
+    folder = tmp_path / "run.unfinished"
+    assert {path.name: path.read_bytes() for path in folder.glob("member-*")} == {
+        "member-0.safetensors": b"zero", "member-3.safetensors": b"three", "member-11.safetensors": b"eleven",
+    }  # fmt: skip
+
+
+def test_members_of_the_same_fit_come_back(tmp_path, at_once):
+    data = pack({"w": torch.ones(2)}, {"x": 1})
+    Unfinished(tmp_path / "run", {"rows": "a"}).keep_member(2, data)
+    assert Unfinished(tmp_path / "run", {"rows": "a"}).members() == {2: data}
+    assert Unfinished(tmp_path / "run", {"rows": "b"}).members() == {}
+    assert not (tmp_path / "run.unfinished").exists()
+
+
+def test_members_of_a_fit_that_was_resumed_are_kept_at_once(tmp_path, at_once, monkeypatch):
+    data = pack({"w": torch.ones(2)}, {})
+    Unfinished(tmp_path / "run", {}).keep_member(0, data)
+    monkeypatch.undo()
+    Unfinished(tmp_path / "run", {}).keep_member(1, data)
+    assert Unfinished(tmp_path / "run", {}).members() == {0: data, 1: data}
+
+
+def test_a_damaged_member_is_named(tmp_path, at_once):
+    Unfinished(tmp_path / "run", {}).keep_member(0, pack({"w": torch.ones(2)}, {}))
+    path = tmp_path / "run.unfinished" / "member-0.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"member-0\.safetensors cannot be read .* and the fit begins again"):
+        Unfinished(tmp_path / "run", {}).members()
+
+
 def test_a_damaged_file_is_named(tmp_path, at_once):
     first = Unfinished(tmp_path / "run", {})
     first.keep_start({"prototypes": torch.ones(2, 2)}, {})
@@ -163,29 +200,36 @@ import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
 from rpim import unfinished
 unfinished.SAVE_EVERY = 0.0
-save = unfinished.Unfinished.save
+save, keep_member = unfinished.Unfinished.save, unfinished.Unfinished.keep_member
 def save_and_die(self, state):
     save(self, state)
     if len(state.history) >= 20:
-        os.kill(os.getpid(), signal.{})
+        os.kill(os.getpid(), signal.{0})
+def keep_and_die(self, number, data):
+    keep_member(self, number, data)
+    if len(list(self.folder.glob("member-*"))) == 2:
+        os.kill(os.getpid(), signal.{0})
 unfinished.Unfinished.save = save_and_die
+unfinished.Unfinished.keep_member = keep_and_die
 from rpim.cli import main
 main()
 """
 
 
+@pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
-def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name):
+def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name, n_members):
     """And writes the run of an uninterrupted one, bit for bit."""
     monkeypatch.chdir(tmp_path)
     x, y = problem
     np.savez("rows.npz", X=x, y=y)
-    arguments = ["discover", "rows.npz", "--n-classes", "8", "--no-report", "--resamples", "0"]
+    arguments = ["discover", "rows.npz", "--n-classes", "8", "--no-report", "--n-members", n_members]
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_AFTER_A_SAVE.format(signal_name), *arguments, "-o", "run"],
+        [sys.executable, "-c", KILLED_AFTER_A_SAVE.format(signal_name), *map(str, arguments), "-o", "run"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.npz", "run.unfinished"]
+    assert len(list(Path("run.unfinished").glob("member-*"))) == (2 if n_members > 1 else 0)
     if signal_name == "SIGINT":
         assert killed.returncode == 2
         assert killed.stderr.startswith("rpim: interrupted; the same command goes on with what is in")

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import rpim.optimise as optimise_module
 from rpim import RPIM, centroids
+from rpim.core.distillation import SCHEDULE as DISTILLATION
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, Schedule, gradient, optimise
@@ -111,14 +112,14 @@ def test_the_whole_fit_with_low_memory_gives_the_same_classes(blobs):
     x, truth = blobs([30] * 6, n_features=8)
     y = truth.numpy().copy()
     y[(truth > 3) | (torch.arange(len(x)) % 2 == 0)] = -1
-    first, second = (RPIM(6, low_memory=low, random_state=0).fit(x.numpy(), y) for low in (False, True))
+    first, second = (RPIM(6, n_members=4, low_memory=low, random_state=0).fit(x.numpy(), y) for low in (False, True))
     assert (first.labels_ == second.labels_).all()
     torch.testing.assert_close(first.head_.prototypes, second.head_.prototypes)
 
 
 def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
-    # Six starts; the search, which is given up early where no other value is in sight; and the training, which ends
-    # when the classes settle. More steps than this, and a fit has become slower on every machine.
+    # Sixteen members, and one more that sees their votes: sixty short steps each. More steps than this, and a fit has
+    # become slower on every machine.
     steps = []
     real = optimise_module.gradient
     monkeypatch.setattr(optimise_module, "gradient", lambda *a: steps.append(len(a[0].x)) or real(*a))
@@ -126,11 +127,13 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     y = truth.numpy().copy()
     y[(truth > 4) | (torch.arange(len(x)) % 2 == 0)] = -1
     model = RPIM(8, random_state=0).fit(x.numpy(), y)
-    on_all = sum(n == len(x) for n in steps)
-    assert on_all == 6 * 30 + model.n_iter_
-    assert model.n_iter_ <= 21
-    trials = 11  # values in the grids, the one in use counted once
-    assert len(steps) - on_all <= 8 * (2 * 30) + 3 * trials * 40 + 5 * 3 * 40
+    assert steps == [len(x)] * (16 + 1) * 60
+    assert model.n_iter_ == 60
+    assert DISTILLATION.max_iter == 100
+    steps.clear()
+    single = RPIM(8, n_members=1, random_state=0).fit(x.numpy(), y)
+    assert steps == [len(x)] * single.n_iter_, "a single fit searches nothing"
+    assert single.n_iter_ <= 21, "and ends when the classes settle"
 
 
 def test_a_fit_does_not_load_the_compiler_of_torch():

@@ -46,6 +46,12 @@ class Assignments:
         The labels that were given; -1, NaN or "" where there was none.
     texts, paths : list of str, optional
         What a person can look at.
+    label_quality : array of float, optional
+        The probability of a row's given label by the members of a committee that did not see it; NaN where there is no
+        label, or every member saw it. None where there was no committee.
+    suggested, suggested_confidence : array, optional
+        The class that these members suggest instead of a label that looks wrong, and its probability; -1, NaN or "",
+        and NaN, elsewhere.
     """
 
     ids: NDArray[Any]
@@ -58,6 +64,9 @@ class Assignments:
     given: NDArray[Any] | None = None
     texts: list[str] | None = None
     paths: list[str] | None = None
+    label_quality: NDArray[np.float32] | None = None
+    suggested: NDArray[Any] | None = None
+    suggested_confidence: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,6 +97,7 @@ class Assignments:
             return wrap(joined(*(np.asarray([missing] * len(rows) if own is None else own) for own, rows in sides)))
 
         labels = joined(self.labels, later.labels)
+        no_class = name_rows(np.array([UNLABELLED]), classes)[0]
         return Assignments(
             ids=joined(self.ids, later.ids),
             labels=labels,
@@ -96,9 +106,12 @@ class Assignments:
             second=joined(self.second, later.second),
             second_sureness=joined(self.second_sureness, later.second_sureness),
             outlier=joined(self.outlier, later.outlier),
-            given=filled("given", name_rows(np.array([UNLABELLED]), classes)[0], np.asarray),
+            given=filled("given", no_class, np.asarray),
             texts=filled("texts", "", np.ndarray.tolist),
             paths=filled("paths", "", np.ndarray.tolist),
+            label_quality=filled("label_quality", np.float32("nan"), np.asarray),
+            suggested=filled("suggested", no_class, np.asarray),
+            suggested_confidence=filled("suggested_confidence", np.float32("nan"), np.asarray),
         )
 
     def columns(self) -> dict[str, Any]:
@@ -106,6 +119,12 @@ class Assignments:
         columns: dict[str, Any] = {"id": self.ids, "label": np.ma.masked_array(self.labels, self.left_out)}
         if self.given is not None:
             columns["given"] = np.ma.masked_array(self.given, ~self.labelled)
+        if self.label_quality is not None:
+            columns["label_quality"] = np.ma.masked_invalid(self.label_quality)
+        if self.suggested is not None:
+            columns["suggested"] = np.ma.masked_array(self.suggested, unlabelled_rows(self.suggested))
+        if self.suggested_confidence is not None:
+            columns["suggested_confidence"] = np.ma.masked_invalid(self.suggested_confidence)
         columns |= {
             "known": self.known, "sureness": self.sureness,
             "second": self.second, "second_sureness": self.second_sureness, "outlier": self.outlier,
@@ -146,6 +165,10 @@ class Assignments:
             kind = "int64" if None in values and label_type.startswith(("uint", "bool")) else label_type
             return np.asarray([missing if value is None else value for value in values], dtype=kind)
 
+        def shares(name: str) -> NDArray[np.float32] | None:
+            """NaN where there is none."""
+            return table.column(name).to_numpy().astype(np.float32) if name in names else None
+
         def strings(name: str) -> list[str] | None:
             return list(map(str, table.column(name).to_pylist())) if name in names else None
 
@@ -162,6 +185,9 @@ class Assignments:
             given=labels("given") if "given" in names else None,
             texts=strings("text"),
             paths=strings("path"),
+            label_quality=shares("label_quality"),
+            suggested=labels("suggested") if "suggested" in names else None,
+            suggested_confidence=shares("suggested_confidence"),
         )
 
 

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,8 @@ class ClassSummary:
     sure_share : float
         The share of its rows with a probability above 0.9; NaN where it has none.
     stability : float
-        How well it comes back when the fit is repeated on resamples, from 0 to 1; NaN where that was not done.
+        How well the members of the committee reproduce it, from 0 to 1: the mean Jaccard index of the class and its
+        match in a member. NaN for a single fit.
     nearest_known : str, int or float
         The known class, another than itself, whose prototype is the most similar.
     typical : list
@@ -123,13 +126,17 @@ def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
 def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bool = False) -> None:
     """Write a .csv or .json file, whole or not at all; a cell of a .csv has ids with spaces, keywords with commas."""
     target = check_export(path, overwrite, SUFFIXES)
-    records = [_record(row) for row in summaries]
+    write_records([field.name for field in fields(ClassSummary)], [_record(row) for row in summaries], target)
+
+
+def write_records(names: Sequence[str], records: Sequence[Mapping[str, Any]], target: Path) -> None:
+    """Write one record a class, or a row, with these columns."""
     if target.suffix.lower() == ".json":
         text = json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(field.name for field in fields(ClassSummary))
+        writer.writerow(names)
         writer.writerows(starmap(_cell, record.items()) for record in records)
         text = out.getvalue()
     with replacing(target) as file:

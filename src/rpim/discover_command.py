@@ -50,7 +50,7 @@ def demo(
     discovery.save(output, overwrite=overwrite, features=rows)
     with written(output):
         page = report_of_run(discovery, output, features, pictures=digits_demo.pictures(), quiet=False)
-        print_findings(console, discovery, features)
+        print_findings(console, discovery, features, output)
         print_plainly(console, "\nWhat the new classes are (the truth serves this table alone, never to find them):")
         console.print(digits_demo.meanings_table(digits_demo.meanings(discovery, features)))
         print_next_steps(console, discovery, output, page)
@@ -117,7 +117,7 @@ def discover(
         data, labels, label_column=label_column, feature_column=feature_column, text_column=text_column,
         encoder=encoder, weights=weights, memory=budget,
     )  # fmt: skip
-    check_problem(rows, data, n_classes)
+    check_problem(rows, data, n_classes, n_members)
     given = {
         "n_members": n_members, "trade_off": trade_off, "weight_decay": weight_decay, "beta": beta, "abstain": abstain,
     }  # fmt: skip
@@ -131,11 +131,11 @@ def discover(
         if not isinstance(rows, FeatureSet):
             embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
             rows = FeatureSet.read(embedded, memory=budget)
-            check_problem(rows, data, n_classes)  # some may have been skipped
+            check_problem(rows, data, n_classes, n_members)  # some may have been skipped
         features = rows
         unfinished = under_way(model, features, output)
         with _goes_on(unfinished, quiet=quiet):
-            discovery = fit(model, features, data, unfinished, place)
+            discovery = fit(model, features, data, unfinished, place, quiet=quiet)
             discovery.save(output, overwrite=overwrite, features=embedded)
     with written(output):
         page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)
@@ -143,7 +143,7 @@ def discover(
             from rpim.summary import print_next_steps
 
             console = console_of_output()
-            print_findings(console, discovery, features)
+            print_findings(console, discovery, features, output)
             print_next_steps(console, discovery, output, page)
 
 

@@ -2,7 +2,7 @@
 
     run.json             what was done: parameters, classes, searches, versions, data; format version 1
     model.safetensors    the prototypes, the transformation, the principal directions, the space of the embeddings
-    assignments.parquet  for each row its class, the given label, how sure, and the runner-up
+    assignments.parquet  for each row its class, the given label, the one suggested instead, how sure, the runner-up
     history.json         the terms of the objective at every step
     features.parquet     the features of the rows, where they were embedded for the run
     report.html          what was found, to look at; a copy of what the others say, written last and by the commands
@@ -35,8 +35,10 @@ from rpim.embedding_space import EmbeddingSpace
 from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.files import StrPath
+from rpim.label_issues import ranked_issues, with_label_checks
 from rpim.methods.base import DiscoveryEstimator
 from rpim.methods.infomax import InfoMaxEstimator
+from rpim.methods.label_checks import LabelIssue
 from rpim.prediction import Predictor
 from rpim.run_folder import (
     ASSIGNMENTS_FILE,
@@ -123,8 +125,8 @@ class Discovery:
                 f"The model was fitted to {len(model.labels_)} rows but the features have {len(features)}: "
                 "give the same ones."
             )
-        assignments = assign(model, features, model.labels_, verbose=verbose)
-        stable: NDArray[np.float64] | None = getattr(model, "stability_", None)
+        assignments = with_label_checks(assign(model, features, model.labels_, verbose=verbose), model)
+        stable: NDArray[np.float64] | None = model.stability_ if getattr(model, "n_members_", 1) > 1 else None
         provenance = _provenance(model, features, source, duration, command)
         return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable)
 
@@ -169,6 +171,13 @@ class Discovery:
     def classes_table(self) -> list[ClassSummary]:
         """What there is to know of each class, in the order of `classes`."""
         return list(self._summaries)
+
+    def label_issues(self) -> list[LabelIssue]:
+        """The labels that look wrong to the members of the committee that did not see them, the most suspect first.
+
+        ``row`` is the number of the row in this discovery. Empty where there are none, or no committee.
+        """
+        return ranked_issues(self.assignments)
 
     @functools.cached_property
     def _summaries(self) -> list[ClassSummary]:
@@ -225,11 +234,15 @@ class Discovery:
         model = copy.deepcopy(self.model)
         model.verbose = verbose
         model.extend(new.rows(normalise=model.normalise), new.labels)
-        labels, second = (
-            np.array([model.renamed_.get(name, name) for name in names.tolist()])
-            for names in (self.labels, self.assignments.second)
-        )
-        before = dataclasses.replace(self.assignments, labels=labels, second=second)
+        was, suggested = self.assignments, self.assignments.suggested
+
+        def renamed(names: NDArray[Any]) -> NDArray[Any]:
+            return np.array([model.renamed_.get(name, name) for name in names.tolist()])
+
+        before = dataclasses.replace(
+            was, labels=renamed(was.labels), second=renamed(was.second),
+            suggested=None if suggested is None else renamed(suggested),
+        )  # fmt: skip
         later = assign(model, numbered, model.labels_, verbose=verbose)
         assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
         model.labels_ = assignments.labels
@@ -330,7 +343,14 @@ class Discovery:
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
             model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
-        return cls(assignments, model, provenance, predictor.space, stable)
+        loaded = cls(assignments, model, provenance, predictor.space, stable)
+        if stable is not None:
+            model.stability_ = stable
+        if isinstance(model, InfoMaxEstimator):
+            model.label_issues_ = loaded.label_issues()
+            quality = assignments.label_quality
+            model.label_quality_ = np.full(n_rows, np.nan, np.float32) if quality is None else quality
+        return loaded
 
 
 def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:

@@ -21,6 +21,7 @@ from rpim.errors import InputError
 from rpim.features import FeatureSet
 from rpim.labels import encode_labels
 from rpim.row_files import RowFiles
+from rpim.terminal import as_options, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.discovery import Discovery
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from rpim.unfinished import Unfinished
 
 
-def check_problem(features: FeatureSet | Items, data: Path, n_classes: int | None = None) -> int:
+def check_problem(
+    features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
+) -> int:
     """How many classes are known; raises what can be said before any work, in the words of the command line."""
     if features.labels is None or features.n_labelled == 0:
         raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
@@ -44,6 +47,13 @@ def check_problem(features: FeatureSet | Items, data: Path, n_classes: int | Non
         raise InputError(
             f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
             f"give at least {len(known)}, or leave it out to have it estimated."
+        )
+    if n_members is not None and n_members < 1:
+        raise InputError(f"--n-members {n_members} is too few: give 1 for a single fit, or 16 for a committee.")
+    if n_members is not None and n_members > len(features):
+        raise InputError(
+            f"--n-members {n_members} is larger than the number of rows ({len(features)}): give fewer; 16 do for most "
+            "data."
         )
     return len(known)
 
@@ -101,8 +111,13 @@ def fit(
     source: Path | str,
     unfinished: Unfinished | None = None,
     place: Place | None = None,
+    *,
+    quiet: bool = False,
 ) -> Discovery:
-    """Fit the model; what scikit-learn says of a parameter is bad input."""
+    """Fit the model; what scikit-learn says of a parameter is bad input.
+
+    Errors and warnings of the fit are in the words of the command line, warnings a line each.
+    """
     from sklearn.utils._param_validation import InvalidParameterError
 
     from rpim.discovery import Discovery
@@ -113,10 +128,12 @@ def fit(
     try:
         views = features.further_rows(model.normalise) if model.uses_views else []
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
-        with kept_in(unfinished), fits_at(place):
+        with one_line_warnings(show=not quiet), kept_in(unfinished), fits_at(place):
             model.fit(rows, np.asarray(features.labels), views)
     except InvalidParameterError as error:
         raise InputError(str(error)) from error
+    except InputError as error:
+        raise InputError(as_options(str(error))) from error
     where = source.resolve() if isinstance(source, Path) else source
     return Discovery.from_fit(
         model, features, source=where, duration=time.monotonic() - start, command=["rpim", *sys.argv[1:]],

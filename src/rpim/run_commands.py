@@ -12,6 +12,7 @@ import typer
 from rpim.choices import choose
 from rpim.cluster.options import RayAddress, Workers, check_workers
 from rpim.embed.command import TextColumn, Weights
+from rpim.errors import InputError
 from rpim.options import AnyEncoder, FeatureColumn, LabelColumn, LabelsFile, New, Overwrite, Quiet, Run
 from rpim.report.command import NoReport, report_of_run, rows_of_extension
 from rpim.terminal import console_of_output, written
@@ -144,13 +145,17 @@ def classes(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json; printed if left out.")
     ] = None,
+    label_issues: Annotated[
+        bool, typer.Option("--label-issues", help="The labelled rows whose label looks wrong, most suspect first.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
     from rpim.assignments import check_export
     from rpim.class_summaries import SUFFIXES, write_classes
     from rpim.explorer.decided_names import decided_names
-    from rpim.summary import print_classes, print_plainly
+    from rpim.label_issues import LabelCounts, write_label_issues
+    from rpim.summary import print_classes, print_label_issues, print_plainly
 
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
@@ -159,12 +164,35 @@ def classes(
     if decided.problem:
         typer.echo(f"rpim: {decided.problem}", err=True)
     summaries = decided.given_to(discovery.classes_table())
-    if output is None:
-        print_classes(console_of_output(), discovery, summaries)
-        for sentence in decided.in_words(summaries):
-            print_plainly(console_of_output(), sentence)
-    else:
+    console, counts = console_of_output(), LabelCounts.of(discovery.assignments)
+    if label_issues:
+        if counts is None:
+            raise InputError(_not_checked(run, discovery))
+        issues = discovery.label_issues()
+        if output is not None:
+            write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
+            return
+        if issues:
+            print_label_issues(console, discovery, issues, summaries)
+        print_plainly(console, counts.in_words())
+    elif output is not None:
         write_classes(summaries, output, overwrite=overwrite)
+    else:
+        print_classes(console, discovery, summaries)
+        for sentence in decided.in_words(summaries):
+            print_plainly(console, sentence)
+        print_plainly(console, _not_checked(run, discovery) if counts is None else counts.in_words(run))
+
+
+def _not_checked(run: Path, discovery: Discovery) -> str:
+    """Why a run has no label issues, and how to get them."""
+    from rpim.methods.infomax import InfoMaxEstimator
+
+    if isinstance(discovery.model, InfoMaxEstimator):
+        how = "fit with --n-members 16"
+    else:
+        how = f"fit with --method rpim instead of {type(discovery.model).__name__.lower()}"
+    return f"The labels of {run} were not checked, because it has no committee: {how}."
 
 
 def export(

@@ -23,6 +23,8 @@ _FOUND = (
     "n_iter_", "n_members_", "expected_accuracy_", "trade_off_", "beta_", "weight_decay_", "class_sizes_",
     "calibration_", "n_classes_low_", "n_classes_high_", "sample_rows_",
 )  # fmt: skip
+_REMOVED = ("n_starts", "calibrate")
+"""Parameters that runs of older versions have."""
 _MEMORY = "memory."
 _TABLES = ("search_", "n_classes_curve_")
 
@@ -62,7 +64,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     KeyError, TypeError, ValueError
         If the facts and tensors do not belong together.
     """
-    model = METHODS[facts["method"]](**facts["parameters"])
+    model = METHODS[facts["method"]](**_without_removed(facts["parameters"]))
     classes = np.asarray(facts["classes"], dtype=facts["label_type"])
     if classes.dtype.kind not in "biufU":
         raise ValueError(f"its labels are of type {facts['label_type']}")
@@ -78,8 +80,8 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
     if head.offsets is not None and head.offsets.shape != expected[:1]:
         raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
-    fitted = {name: from_plain(value) for name, value in facts["fitted"].items()}
-    fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items()}
+    fitted = {name: from_plain(value) for name, value in facts["fitted"].items() if name in _FOUND}
+    fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items() if name in _TABLES}
     head.calibration = float(fitted.get("calibration_", 1.0))
     if facts.get("outlier_threshold") is not None:
         fitted["outlier_threshold_"] = float(facts["outlier_threshold"])
@@ -93,6 +95,12 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     for name, value in fitted.items():
         setattr(model, name, value)
     return model
+
+
+def _without_removed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a run as this version knows them."""
+    kept = {name: value for name, value in parameters.items() if name not in _REMOVED}
+    return {**kept, "search": "auto"} if kept.get("search") == "held-out" else kept
 
 
 def _parameters(model: DiscoveryEstimator) -> dict[str, Any]:

@@ -15,23 +15,33 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rpim.class_summaries import ClassSummary
     from rpim.discovery import Discovery
+    from rpim.methods.base import DiscoveryEstimator
+    from rpim.methods.label_checks import LabelIssue
 
 MAX_ROWS = 20
 _EXAMPLE_WIDTH = 24
 _NAME_WIDTH = 16
 _N_KEYWORDS = 2
+_MAX_ISSUES = 200
 UNSTABLE = 0.6
-"""A class that comes back less than this is not to be relied on: the rule of thumb for Jaccard indices."""
+"""A class with a lower stability is not to be relied on: the rule of thumb for Jaccard indices."""
 
 
-def print_summary(console: Console, discovery: Discovery) -> None:
-    """How many rows went where, the new classes with examples, and the known ones in short."""
+def print_summary(console: Console, discovery: Discovery, folder: Path | None = None) -> None:
+    """How many rows went where, how far to trust it, the new classes with examples, and the known ones in short.
+
+    `folder` is that of the run, for the commands that say more. That a class is empty is a warning of the fit.
+    """
+    from rpim.label_issues import LabelCounts  # it imports torch, which some commands can do without
+
     table = discovery.classes_table()
     known = [row for row in table if row.known]
     new = sorted((row for row in table if not row.known and row.rows), key=lambda row: -row.rows)
-    empty = [row for row in table if not row.known and not row.rows]
-    for line in _in_words(discovery, known, new, empty):
+    for line in _in_words(discovery, known, new):
         console.print(Text(line))
+    counts = LabelCounts.of(discovery.assignments)
+    if counts is not None:
+        print_plainly(console, counts.in_words(folder))
     if new:
         console.print()
         console.print(_new_classes(discovery, new))
@@ -40,8 +50,9 @@ def print_summary(console: Console, discovery: Discovery) -> None:
         doubtful = [row for row in new if row.stability < UNSTABLE]
         if doubtful:
             console.print(Text(
-                f"{len(doubtful):,} of {plural(len(new), 'new class')} did not come back well when the fit was "
-                f"repeated (stability below {UNSTABLE:.0%}): read some of their rows before relying on them."
+                f"{len(doubtful):,} of {plural(len(new), 'new class')} {'is' if len(doubtful) == 1 else 'are'} "
+                f"unstable: the members of the committee do not agree on the rows (stability below {UNSTABLE:.0%}). "
+                "Read some of them before you rely on the class."
             ))  # fmt: skip
     console.print()
     console.print(_known_classes(known))
@@ -129,9 +140,7 @@ def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Co
     return table
 
 
-def _in_words(
-    discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary], empty: list[ClassSummary]
-) -> list[str]:
+def _in_words(discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary]) -> list[str]:
     labelled = discovery.assignments.labelled
     unlabelled, left_out = int((~labelled).sum()), int(discovery.assignments.left_out.sum())
     to_known = int((discovery.known & ~labelled).sum())
@@ -147,15 +156,46 @@ def _in_words(
         lines.append(f"That there are {n_classes} is an estimate (95 % interval {low:,} to {high:,}).")
     if left_out:
         lines.append(f"{left_out:,} were left out, because they fit no class.")
-    errors = getattr(discovery.model, "calibration_error_", {})
-    if errors:
-        lines.append(
-            f"Sureness is calibrated: on rows whose labels were hidden it was off by {errors['before']:.1%}, "
-            f"and is now by {errors['after']:.1%}."
-        )
-    if empty:
-        lines.append(f"{plural(len(empty), 'new class')} stayed without rows: there may be fewer classes.")
-    return lines
+    return [*lines, trust_in_words(discovery.model)]
+
+
+def trust_in_words(model: DiscoveryEstimator) -> str:
+    """How far the result can be trusted, in a sentence: the expected accuracy of a committee, or that there is none."""
+    n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
+    if n_members == 1:
+        return "Confidence of a single fit is not calibrated: it is usually too high."
+    if math.isnan(accuracy):
+        return f"A committee of {n_members} fits. What accuracy to expect of it is unknown."
+    return (
+        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (on labels that some "
+        "members did not see)."
+    )
+
+
+def print_label_issues(
+    console: Console, discovery: Discovery, issues: Sequence[LabelIssue], summaries: Sequence[ClassSummary]
+) -> None:
+    """The labels that look wrong, the most suspect first, with the text or file of the row where there is one."""
+    rows = discovery.assignments
+    called = {row.name: _called(row) for row in summaries}
+    last = "text" if rows.texts is not None else "path" if rows.paths is not None else "confidence"
+    width = max(_EXAMPLE_WIDTH, console.width - 4 * _NAME_WIDTH)
+    cells = []
+    for issue in issues[:_MAX_ISSUES]:
+        if rows.texts is not None:
+            shown = short(rows.texts[issue.row], width)
+        elif rows.paths is not None:
+            shown = end_of(rows.paths[issue.row], width)
+        else:
+            shown = _percent(issue.confidence)
+        cells.append((
+            short(rows.ids[issue.row], _NAME_WIDTH), short(issue.label, _NAME_WIDTH),
+            called.get(issue.suggested, short(issue.suggested, _NAME_WIDTH)), _percent(issue.label_quality, 1), shown,
+        ))  # fmt: skip
+    console.print(class_table(("id", "label", "suggested", "quality", last), cells, words=("label", "suggested")))
+    if len(issues) > _MAX_ISSUES:
+        console.print(Text(f"… and {len(issues) - _MAX_ISSUES:,} more: -o FILE.csv writes all of them."))
+    console.print(Text("Quality is the probability that the members which did not see the label give to it."))
 
 
 def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
@@ -209,8 +249,8 @@ def _listed(rows: Sequence[Any]) -> str:
     return ", ".join(end_of(row) if "/" in str(row) else short(row) for row in rows)
 
 
-def _percent(share: float) -> str:
-    return "—" if math.isnan(share) else f"{share:.0%}"
+def _percent(share: float, places: int = 0) -> str:
+    return "—" if math.isnan(share) else f"{share:.{places}%}"
 
 
 def _known_classes(known: list[ClassSummary]) -> Text:

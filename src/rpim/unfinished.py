@@ -53,9 +53,9 @@ class Unfinished:
         self._start: bytes | None = None
         self._members: dict[int, bytes] = {}  # trained, and not on disk yet
         self._saved = time.monotonic()
-        self._written = False
         if self.folder.exists() and not is_of(self.folder, self._plan):
             self.remove()
+        self._written = self.exists
 
     @property
     def exists(self) -> bool:
@@ -69,6 +69,7 @@ class Unfinished:
             number = path.name.removeprefix("member-").removesuffix(".safetensors")
             with reading(path, f"remove {self.folder}, and the fit begins again"):
                 found[int(number)] = path.read_bytes()
+                unpack(found[int(number)])  # a damaged file is named here
         return found
 
     def keep_member(self, number: int, data: bytes) -> None:
@@ -110,6 +111,7 @@ class Unfinished:
     def remove(self) -> None:
         """Clear up, once the run is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._written = False
 
     def _read(self, name: str) -> tuple[dict[str, Tensor], Any]:
         path = self.folder / name

@@ -18,7 +18,7 @@ from rpim.benchmark.plan import make_plan
 from rpim.benchmark.runner import run_cells
 from rpim.cluster.cells import run_cells_on_ray
 
-FAST = {"max_iter": 10, "n_starts": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
+FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 TRUTH = np.repeat(np.arange(6), 20)
 
 

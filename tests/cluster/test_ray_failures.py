@@ -57,7 +57,7 @@ random = np.random.default_rng(0)
 truth = random.integers(0, 6, 300)
 X = 2.0 * random.standard_normal((6, 2048))[truth] + random.standard_normal((300, 2048))
 y = np.where((truth < 3) & (random.random(300) < 0.5), truth, -1)
-model = PIM(6, trade_off=0.1, weight_decay=0.01, n_starts=1, n_init=1, calibrate=False, n_components=None, max_iter=9)
+model = PIM(6, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, n_components=None, max_iter=9)
 with on_ray(workers=2), kept_in(Unfinished(Path(sys.argv[1], "run"), {})):
     try:
         model.fit(X, y)

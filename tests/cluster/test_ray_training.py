@@ -19,13 +19,13 @@ from rpim.cluster import row_shards, training
 from rpim.cluster.training import OnRay
 from rpim.engine import InMemory, Streamed
 from rpim.errors import InputError
-from rpim.methods import KMeans
+from rpim.methods import KMeans, streaming
 from rpim.places import fits_at
 from rpim.preparation import Preparation
 from rpim.row_files import RowFiles
 from rpim.unfinished import Unfinished, kept_in
 
-QUICK = {"trade_off": 0.1, "beta": 0.2, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "calibrate": False}
+QUICK = {"trade_off": 0.1, "beta": 0.2, "weight_decay": 0.01, "n_members": 1, "n_init": 1}
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def problem(partly_labelled, tmp_path):
     ("n_workers", "cuts"), [(1, [0, 480]), (2, [0, 33, 480]), (3, [0, 1, 350, 480])], ids=["one", "two", "three"]
 )
 def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, cuts):
-    """With searches, start and calibration; of three workers one has a single row. Two of them are handed an array.
+    """With its start; of three workers one has a single row. Two of them are handed an array.
 
     The folder is named as it is called from where the driver is, which is not where the workers are.
     """
     x, y, folder = problem
     monkeypatch.chdir(folder.parent)
     monkeypatch.setattr(row_shards, "bounds", lambda *_: cuts)
-    parameters = {"n_classes": 12, "random_state": 0, "n_components": 16, "abstain": 0.1}
+    parameters = {"n_classes": 12, "n_members": 1, "random_state": 0, "n_components": 16, "abstain": 0.1}
     one = RPIM(**parameters).fit(x, y)
     with fits_at(OnRay(n_workers)):
         other = RPIM(**parameters).fit(x.astype(np.float64) if n_workers == 2 else RowFiles(folder.name), y)
@@ -59,6 +59,24 @@ def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, c
         [step["objective"] for step in other.history_], rel=1e-4
     )
     assert other.outlier_threshold_ == pytest.approx(one.outlier_threshold_, rel=1e-4)
+
+
+def test_a_committee_of_a_sample_is_trained_on_by_workers(ray_here, problem, monkeypatch):
+    """To what the same rows give on disk: the members see a sample, the workers all rows."""
+    x, y, folder = problem
+    monkeypatch.setattr(streaming, "SAMPLE_ROWS", 240)
+    parameters = {"n_classes": 12, "n_members": 2, "random_state": 0, "max_iter": 20}
+    one = RPIM(**parameters).fit(RowFiles(folder), y)
+    with fits_at(OnRay(2)):
+        other = RPIM(**parameters).fit(RowFiles(folder), y)
+    assert one.n_iter_ == other.n_iter_ == 20
+    assert one.sample_rows_ == other.sample_rows_ < len(x)
+    difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert one.calibration_ == pytest.approx(other.calibration_, rel=1e-3)
+    assert one.calibration_ != 1.0
+    assert (one.labels_ == other.labels_).mean() >= 0.995
+    np.testing.assert_array_equal(one.label_quality_, other.label_quality_)
 
 
 def test_a_shard_is_in_memory_or_read_again_as_it_fits(ray_here, problem):
@@ -139,7 +157,7 @@ def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     arguments = [
         "discover", "rows", "--labels", "y.npy", "--n-classes", "12", "--ray", "--workers", "2", "--settings", "paper",
-        "--trade-off", "0.1", "--weight-decay", "0.01", "--no-report", "--resamples", "0", "-o", "run",
+        "--trade-off", "0.1", "--weight-decay", "0.01", "--no-report", "-o", "run",
     ]  # fmt: skip
     process = subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], start_new_session=True)
     place = tmp_path / "run.unfinished" / "workers" / "training"

@@ -70,6 +70,13 @@ def test_discover_says_what_it_found_in_words(finished):
     assert f"rpim export {run} -o rows.csv" in out
     assert f"rpim classes {run}" in out
     assert f"rpim predict {run} NEW.npz" in out
+    accuracy = discovery.model.expected_accuracy_
+    assert (
+        f"A committee of 16 fits: expected accuracy on known classes {accuracy:.0%} (on labels that some members did "
+        "not see)."
+    ) in " ".join(out.split())
+    assert "None of 105 labels looks wrong." in out
+    assert "nan" not in out.lower().split()
     assert "Against the truth" not in out
 
 
@@ -139,7 +146,8 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     assert " ".join(lines[0]) == "class rows labelled sure stable about typical doubtful"
-    assert [line[0] for line in lines[1:]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
+    assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
+    assert out.splitlines()[-1] == "None of 105 labels looks wrong."
     assert max(map(len, out.splitlines())) <= 80
     assert command("classes", run, "-o", "classes.json") == (0, "", "")
     table = json.loads(Path("classes.json").read_text())
@@ -156,8 +164,139 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     assert (code, "classes.csv exists already" in err) == (2, True)
 
 
+@pytest.fixture(scope="module")
+def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
+    """A run in which six rows have the label of another class, and these rows."""
+    folder = tmp_path_factory.mktemp("mislabelled")
+    bad = [int(row) for k in (0, 1) for row in np.flatnonzero((k == TRUTH) & HALF)[:3]]
+    labels = LABELS.copy()
+    labels[bad] = np.where(labels[bad] == "ant", "bee", "ant")
+    FeatureSet.from_arrays(
+        X, labels=labels, ids=[f"r{i}" for i in range(300)], texts=[f"[b]{word}, {i}" for i, word in enumerate(WORDS)]
+    ).write(folder / "a.npz")
+    done = subprocess.run(
+        [sys.executable, "-m", "rpim.cli", "discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=True, cwd=folder,
+    )  # fmt: skip
+    assert re.search(r"^\d+ of 105 labels look wrong: rpim classes run --label-issues lists them\.$", done.stdout, re.M)
+    return folder / "run", bad
+
+
+def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
+    run, bad = mislabelled
+    issues = Discovery.load(run).label_issues()
+    rows_of_issues = sorted(issue.row for issue in issues)
+    assert set(rows_of_issues) >= set(bad)
+    code, out, err = command("classes", run, "--label-issues")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["id", "label", "suggested", "quality", "text"]
+    for line, issue in zip(lines[1 : 1 + len(issues)], issues, strict=True):
+        assert line.split()[:3] == [f"r{issue.row}", issue.label, issue.suggested]
+        assert f"{issue.label_quality:.1%}" in line
+        assert f"[b]{WORDS[issue.row]}, {issue.row}" in line
+    assert lines[-1] == f"{len(issues)} of 105 labels look wrong."
+    assert command("classes", run, "--label-issues", "-o", "issues.csv") == (0, "", "")
+    with open("issues.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "label", "suggested", "label_quality", "confidence", "text"]
+    assert [row["id"] for row in rows] == [f"r{issue.row}" for issue in issues]
+    assert command("classes", run, "--label-issues", "-o", "issues.json") == (0, "", "")
+    stored = json.loads(Path("issues.json").read_text())
+    assert [(row["label"], row["suggested"]) for row in stored] == [(one.label, one.suggested) for one in issues]
+    assert [row["confidence"] for row in stored] == [one.confidence for one in issues]
+    code, _, err = command("classes", run, "--label-issues", "-o", "issues.csv")
+    assert (code, "issues.csv exists already" in err) == (2, True)
+    code, _, err = command("classes", run, "--label-issues", "-o", "issues.txt")
+    assert (code, "give .csv or .json" in err) == (2, True)
+    assert command("classes", run)[1].splitlines()[-1] == (
+        f"{len(issues)} of 105 labels look wrong: rpim classes {run} --label-issues lists them."
+    )
+    assert command("export", run, "-o", "rows.csv")[0] == 0
+    with open("rows.csv", newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [
+            f"r{row}" for row in rows_of_issues
+        ]
+
+
+def test_without_label_issues_one_sentence_says_so(finished, command):
+    assert command("classes", finished[0], "--label-issues") == (0, "None of 105 labels looks wrong.\n", "")
+    assert command("classes", finished[0], "--label-issues", "-o", "none.csv") == (0, "", "")
+    assert Path("none.csv").read_text() == "id,label,suggested,label_quality,confidence,text\n"
+    assert command("classes", finished[0], "--label-issues", "-o", "none.json") == (0, "", "")
+    assert json.loads(Path("none.json").read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "what_to_do"),
+    [(("--n-members", 1), "fit with --n-members 16."), (("--method", "gcd"), "fit with --method rpim instead of gcd.")],
+)
+def test_a_single_fit_says_that_nothing_was_checked(data, command, options, what_to_do):
+    code, out, err = command("discover", data, "-o", "run", "--n-classes", 6, "--no-report", *options)
+    assert (code, err) == (0, "")
+    assert "Confidence of a single fit is not calibrated: it is usually too high." in out
+    for part in ("committee", "look wrong", "expected accuracy"):
+        assert part not in out
+    sentence = f"The labels of run were not checked, because it has no committee: {what_to_do}"
+    assert command("classes", "run", "--label-issues") == (2, "", f"rpim: {sentence}\n")
+    code, out, err = command("classes", "run")
+    assert (code, err, out.splitlines()[-1]) == (0, "", sentence)
+    assert command("classes", "run", "--label-issues", "-o", "issues.csv")[0] == 2
+    assert not Path("issues.csv").exists()
+
+
+def one_label_a_class() -> np.ndarray:
+    labels = np.full(300, "", dtype=LABELS.dtype)
+    for word in ("ant", "bee", "cat", "dog"):
+        labels[np.flatnonzero(word == WORDS)[0]] = word
+    return labels
+
+
+def test_one_labelled_row_a_class_is_said_to_be_too_few_to_check(command):
+    save("d.npz", labels=one_label_a_class())
+    code, out, err = command("discover", "d.npz", "-o", "run", "--n-classes", 6, "--no-report")
+    assert (code, err) == (0, "")
+    assert "A committee of 16 fits. What accuracy to expect of it is unknown." in out
+    assert "No label could be checked: that takes at least two labelled rows of a class." in out
+    assert "nan" not in out.lower()
+    assert np.isnan(Discovery.load("run").model.expected_accuracy_)
+    code, out, _ = command("classes", "run", "--label-issues")
+    assert (code, out) == (0, "No label could be checked: that takes at least two labelled rows of a class.\n")
+
+
+def test_classes_of_a_single_row(command):
+    labels = LABELS.copy()
+    labels[-6:] = [f"only-{k}" for k in range(6)]
+    save("d.npz", labels=labels)
+    code, out, err = command("discover", "d.npz", "-o", "run", "--n-classes", 12, "--no-report")
+    assert code == 0
+    assert all(line.startswith("rpim: warning: ") for line in err.splitlines())
+    assert "nan" not in out.lower()
+    assert "Traceback" not in err
+
+
+def test_warnings_of_a_fit_are_a_line_each_in_the_words_of_the_command(command):
+    few = np.eye(8, dtype=np.float32)[np.arange(300) % 3]
+    labels = np.where((np.arange(300) % 3 < 2) & HALF, np.array(["ant", "bee", ""])[np.arange(300) % 3], "")
+    save("d.npz", few, labels)
+    code, out, err = command("discover", "d.npz", "-o", "run", "--n-classes", 5, "--no-report")
+    assert code == 0
+    assert err.splitlines()[0] == (
+        "rpim: warning: Only 3 of 300 rows are different, fewer than there are classes (5), and rows that are the same "
+        "get the same class: check how the rows were made, or give a smaller --n-classes."
+    )
+    assert err.splitlines()[-1].startswith("rpim: warning: ")
+    assert err.splitlines()[-1].endswith(
+        "classes ended without a row: there may be fewer classes. Give --n-classes 3, or leave it out to have it "
+        "estimated."
+    )
+    assert all(line.startswith("rpim: warning: ") for line in err.splitlines())
+    assert "UserWarning" not in out + err
+    assert command("discover", "d.npz", "-o", "quiet", "--n-classes", 5, "--no-report", "-q") == (0, "", "")
+
+
 def test_abstain_from_discover_to_predict_evaluate_and_export(data, command):
-    code, out, err = command("discover", data, "-o", "run", *FAST, "--abstain", 0.1, "--resamples", 0)
+    code, out, err = command("discover", data, "-o", "run", *FAST, "--abstain", 0.1, "--n-members", 1)
     assert (code, err) == (0, "")
     n_out = round(0.1 * (LABELS == "").sum())
     assert f"{n_out} were left out, because they fit no class." in out
@@ -283,6 +422,14 @@ BAD_INPUT = {
     "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
     "abstain for GCD": (lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
                         "--abstain is not for --method gcd: leave it out."),
+    "no members": (lambda: (save("d.npz"), "--n-members", "0"),
+                   "--n-members 0 is too few: give 1 for a single fit, or 16 for a committee."),
+    "too many members": (lambda: (save("d.npz"), "--n-members", "100000"),
+                         "--n-members 100000 is larger than the number of rows (300): give fewer; 16 do for most"),
+    "identical rows": (lambda: save("d.npz", np.ones_like(X)),
+                       "All 300 rows are the same, so no class can be told from another: check how they were made."),
+    "rows of one direction": (lambda: save("d.npz", np.arange(1, 301, dtype=np.float32)[:, None] * np.ones(8)),
+                              "All 300 rows are the same"),
     "device": (lambda: (save("d.npz"), "--device", "abacus"), "--device 'abacus' is not there"),
 }  # fmt: skip
 
@@ -299,6 +446,20 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
     assert err.startswith("rpim: ")
     assert err.count("\n") == 1
     assert sorted(os.listdir()) == before
+
+
+def test_members_are_not_for_methods_without_committee(command):
+    save("d.npz")
+    end = command("discover", "d.npz", "-o", "run", "--n-classes", 6, "--method", "gcd", "--n-members", 4)
+    assert end == (2, "", "rpim: --n-members is not for --method gcd: leave it out.\n")
+    assert os.listdir() == ["d.npz"]
+
+
+def test_rows_that_are_all_the_same_have_no_number_of_classes(command):
+    save("d.npz", np.ones_like(X))
+    code, out, err = command("estimate", "d.npz")
+    assert (code, out) == (2, "")
+    assert err.startswith("rpim: All 300 rows are the same")
 
 
 def test_an_output_that_exists(command):

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import rpim
@@ -299,6 +300,72 @@ def test_the_map_is_coloured_by_a_column_of_the_data(server, browser):
     page.locator("#over").hover(position={"x": x, "y": y})
     expect(page.locator("#tip .said").first).to_have_text(re.compile(r"^price: \d+$"))
     expect(page.locator("#tip .said").nth(1)).to_have_text(re.compile("^city <i>: (Ulm|<b>Bern</b>)$"))
+    assert problems == []
+
+
+@pytest.fixture
+def checked_labels(animals):
+    """The run as if it were a committee of 8, to which the labels of two ants look wrong: the rows of these labels."""
+    table = pq.read_table(animals / "assignments.parquet")
+    ants = [row for row, label in enumerate(table.column("given").to_pylist()) if label == "ant"][:2]
+    facts = json.loads((animals / "run.json").read_text())
+    facts["fitted"] |= {"n_members_": 8, "expected_accuracy_": 0.917}
+    (animals / "run.json").write_text(json.dumps(facts))
+    columns = {"label_quality": dict.fromkeys(ants, 0.04), "suggested": dict(zip(ants, ("bee", "new-1"), strict=True)),
+               "suggested_confidence": dict(zip(ants, (0.9, 0.8), strict=True))}  # fmt: skip
+    for name, values in columns.items():
+        table = table.append_column(name, [[values.get(row) for row in range(len(table))]])
+    pq.write_table(table, animals / "assignments.parquet")
+    return ants
+
+
+def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, browser):
+    first, second = checked_labels
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = open_page(context, server.start(), problems)
+    expect(page.locator("#run-facts")).to_contain_text("committee of 8, expected accuracy on known classes 92%")
+    expect(page.locator("#detail-head")).to_contain_text("Fitted by a committee of 8 members.")
+    expect(page.locator("#show-suspects")).to_contain_text("2")
+    page.locator("#show-suspects").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail-title")).to_be_focused()
+    cards = page.locator("#suspects .suspect")
+    expect(cards).to_have_count(2)
+    expect(cards.first).to_contain_text(f"<b>ant</b> number {first}")  # markup is text
+    expect(cards.first.locator(".labels")).to_have_text("LabelantSuggestedbeelabel quality 4%")
+
+    # Accept the first: an ordinary move. The focus goes to the same button of the next one.
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    saved(page, "Saved: 1 row moved to bee")
+    expect(cards).to_have_count(1)
+    expect(page.locator("#undo")).to_have_attribute("title", "Undo: move 1 row to bee")
+    expect(cards.first.get_by_role("button", name=re.compile("^Accept suggestion"))).to_be_focused()
+
+    # Keep the second label; then nothing is left to decide.
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    saved(page, "Saved: the label ant is kept")
+    expect(page.locator("#suspects")).to_have_text("No label is left that looks wrong.")
+    expect(page.locator("#show-suspects")).to_be_hidden()
+    expect(page.locator("#detail-title")).to_be_focused()
+
+    # Both can be undone, and are there after a reload.
+    page.keyboard.press("Control+z")
+    expect(cards).to_have_count(1)
+    assert int(cards.first.get_attribute("data-row")) == second
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#show-suspects")).to_contain_text("1")
+    page.keyboard.press("Control+z")
+    expect(page.locator("#show-suspects")).to_contain_text("2")
+
+    # A class that is opened takes the place of the list.
+    page.locator("#show-suspects").click()
+    open_class(page, "ant")
+    expect(page.locator("#suspects")).to_be_hidden()
+    expect(page.locator("#items")).to_be_visible()
     assert problems == []
 
 

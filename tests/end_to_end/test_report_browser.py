@@ -31,10 +31,12 @@ def address(tmp_path_factory):
     X, truth = make_blobs(240, n_features=6, centers=6, cluster_std=0.6, random_state=3)
     names = np.array([EVIL, RTL, LONG, "dog", "elk", "fox"])[truth]
     labels = np.where((truth < 3) & (np.arange(240) % 2 == 0), names, "")
+    labels[[i for k in (0, 1) for i in np.flatnonzero((truth == k) & (labels != ""))[:2]]] = LONG  # look wrong
     texts = [f"{EVIL} {name[:40]} {i}" for i, name in enumerate(names)]
     features = FeatureSet.from_arrays(X, labels=labels, texts=texts, truth=names)
-    model = RPIM(6, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=20, random_state=0)
-    discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features, resamples=2)
+    model = RPIM(6, n_members=8, random_state=0)
+    discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
+    assert discovery.label_issues()
     path = tmp_path_factory.mktemp("page") / "report.html"
     discovery.report(path, features)
     return path.as_uri()
@@ -113,7 +115,7 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     shades = [(200, 30, 30), (30, 200, 30), (30, 30, 200)]
     pictures = [np.full((64, 64, 3), shades[k], np.uint8) for k in truth]
     features = FeatureSet.from_arrays(X, labels=np.where((truth < 2) & (np.arange(120) % 2 == 0), truth, -1))
-    model = RPIM(3, trade_off=0.1, weight_decay=0.01, beta=0.2, n_starts=1, n_init=1, max_iter=12, random_state=0)
+    model = RPIM(3, n_members=1, n_init=1, max_iter=12, random_state=0)
     discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
     write_report(discovery, tmp_path / "p.html", features=features, pictures=pictures)
     page = visit(where=(tmp_path / "p.html").as_uri())
@@ -133,6 +135,19 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     assert len(seen) == 5
     for row, colour in seen.items():
         assert np.abs(np.array(colour) - shades[truth[row]]).max() < 12
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_that_look_wrong_lead_to_the_class_that_is_suggested(visit, width):
+    page = visit(width=width)
+    rows = page.locator("table.suspects tbody tr")
+    assert rows.count() >= 1
+    link = rows.first.locator("a")
+    box = link.bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= width  # nobody has to scroll sideways to see it
+    link.click()
+    place = page.evaluate("location.hash")
+    playwright.expect(page.locator(place)).to_be_in_viewport()
 
 
 def test_known_classes_are_sorted_by_what_is_clicked(visit):

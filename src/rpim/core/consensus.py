@@ -135,6 +135,8 @@ def class_stability(
     n_classes = orders.shape[1]
     sizes = torch.bincount(classes[first_row:], minlength=n_classes)
     found = x.new_full((len(members), n_classes), torch.nan)
+    if first_row >= len(x):
+        return found
     for m, member in enumerate(members):
         predicted = torch.cat([z[:, orders[m]].argmax(dim=1) for _, z in in_blocks(x[first_row:], member)])
         both = torch.bincount(predicted[predicted == classes[first_row:]], minlength=n_classes)

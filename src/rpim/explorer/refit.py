@@ -25,7 +25,6 @@ from rpim.run_folder import read_run_file
 if TYPE_CHECKING:
     from rpim.methods.base import DiscoveryEstimator
 
-_SEARCHED = ("trade_off", "beta", "weight_decay", "class_sizes")
 SUREST = 50
 """Rows of a class that a person has reviewed which become labelled ones."""
 
@@ -149,13 +148,13 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
 
 
 def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
-    """The method with the parameters of the run; what it searched is not searched again."""
+    """The method with the parameters of the run: a committee again where it was one.
+
+    What the run searched is not searched again; what it left to the members is left to them.
+    """
     from sklearn.base import clone
 
-    parameters = fitted.get_params(deep=False)
-    found: dict[str, Any] = {
-        name: getattr(fitted, f"{name}_") for name in _SEARCHED if name in parameters and hasattr(fitted, f"{name}_")
-    }
+    found: dict[str, Any] = {name: getattr(fitted, f"{name}_") for name in getattr(fitted, "search_", {})}
     model: DiscoveryEstimator = clone(fitted).set_params(**found, n_classes=n_classes, verbose=False)
     return model
 
@@ -163,13 +162,17 @@ def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimato
 def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
     from rpim.assignments import class_codes
     from rpim.labels import name_rows
+    from rpim.methods.infomax import InfoMaxEstimator
 
     n_known = len(model.known_classes_)
     codes = class_codes(model.labels_, model.classes_)
     names = carried_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
+    called = dict(zip(model.classes_.tolist(), names, strict=True))
     model.classes_ = np.asarray(names)
     model.known_classes_, model.new_classes_ = model.classes_[:n_known], model.classes_[n_known:]
     model.labels_ = name_rows(codes, model.classes_)
+    if isinstance(model, InfoMaxEstimator):
+        model.label_issues_ = [issue._replace(suggested=called[issue.suggested]) for issue in model.label_issues_]
 
 
 class _Teller:

@@ -137,6 +137,10 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         shown = rows[start : start + count].tolist()
         return {"total": len(rows), "items": [bench.item(row, state) for row in shown]}
 
+    @app.get("/api/suspects")
+    def suspects(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
+        return bench.suspect_items(start, count)
+
     @app.get("/api/rows/{row}")
     def one(row: int) -> Any:
         return bench.item(row_of(row), bench.versions.state())

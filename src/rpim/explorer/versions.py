@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim.assignments import Assignments
-from rpim.explorer.state import NO_CLASS, State
+from rpim.explorer.state import NO_CLASS, BoolArray, State
 from rpim.explorer.store import Store
+from rpim.explorer.suspects import Suspects
 from rpim.explorer.timeline import Timeline
 from rpim.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, RUN_FILE, read_run_file, reading
 
@@ -33,6 +34,11 @@ class Version:
     outlier: NDArray[np.float32]
     second: list[str]
     stability: Mapping[int, float | None]
+    n_members: int
+    """Of the committee; 1 for a single fit."""
+    expected_accuracy: float | None
+    """On unlabelled rows of known classes; None where no label was hidden."""
+    suspects: Suspects
     parent: int | None
     """The version whose decisions it was fitted with; None for the run itself."""
 
@@ -86,6 +92,20 @@ class Versions:
         """Where a version, or the one that is looked at, stands now."""
         return self.timeline.state(self.active if number is None else number)
 
+    def suspects(self, number: int) -> Suspects:
+        """The labels of a version that look wrong and that nobody has decided about, the most suspect first."""
+        version, now = self[number], self.state(number)
+        return version.suspects.open(version.state, now, self._decided(number))
+
+    def _decided(self, number: int) -> BoolArray:
+        """The rows that a person has put where they are, in this version or in one that led to it."""
+        by_hand = self.state(number).by_hand
+        parent = self[number].parent
+        while parent is not None and parent in self.numbers():
+            by_hand = by_hand | self.state(parent).by_hand
+            parent = self[parent].parent
+        return by_hand
+
     def _version(self, number: int, folder: Path, found: Assignments, facts: dict[str, Any]) -> Version:
         classes = np.asarray(facts["classes"], dtype=facts["label_type"])
         state = State.of_classes(found.labels, classes, facts["n_known"])
@@ -98,10 +118,12 @@ class Versions:
         second = np.full(n, "", dtype=object)
         second[rows] = found.second.astype(str)
         stable = facts.get("stability") or [None] * len(classes)
+        fitted = facts["fitted"]
         return Version(
             number, folder, facts["provenance"]["created"], everything,
             _spread(found.sureness, rows, n, np.float32(0)), _spread(found.outlier, rows, n, np.float32(np.nan)),
-            second.tolist(), dict(enumerate(stable)), facts["provenance"].get("refit", {}).get("version"),
+            second.tolist(), dict(enumerate(stable)), fitted.get("n_members_", 1), fitted.get("expected_accuracy_"),
+            Suspects.of(found, classes, rows), facts["provenance"].get("refit", {}).get("version"),
         )  # fmt: skip
 
 

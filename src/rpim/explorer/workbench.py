@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -145,6 +146,17 @@ class Workbench:
             },
         }
 
+    def suspect_items(self, start: int, count: int) -> dict[str, Any]:
+        """Rows whose label looks wrong, with the class that is suggested instead."""
+        active = self.versions.active
+        state, found = self.versions.state(active), self.versions.suspects(active)
+        shown = zip(found.rows.tolist(), found.suggested.tolist(), found.quality.tolist(), strict=True)
+        items = [
+            {**self.item(row, state), "suggested": suggested, "label_quality": round(quality, 4)}
+            for row, suggested, quality in itertools.islice(shown, start, start + count)
+        ]
+        return {"total": len(found), "items": items}
+
     def members(self, state: State, number: int, order: str) -> IntArray:
         """The rows of a class, the most typical or most doubtful first, or those of other classes that are nearest."""
         state.info(number)
@@ -231,6 +243,9 @@ class Workbench:
         return {
             "version": active,
             "versions": [{"number": k, "created": self.versions[k].created} for k in self.versions.numbers()],
+            "members": version.n_members,
+            "expected_accuracy": version.expected_accuracy,
+            "suspects": len(self.versions.suspects(active)),
             "classes": classes,
             "junk": int(state.junk.sum()),
             "without": int(((state.class_of < 0) & ~state.junk).sum()),

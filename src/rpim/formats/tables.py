@@ -86,7 +86,7 @@ def _cells(values: Any) -> Iterator[Any]:
     if not isinstance(values, np.ndarray):
         return iter(values)
     if values.dtype == np.float32:
-        return (f"{value:.6g}" for value in values.tolist())
+        return ("" if value is None else f"{value:.6g}" for value in values.tolist())
     if values.dtype == bool:
         return ({True: "true", False: "false", None: ""}[value] for value in values.tolist())
     return ("" if value is None else value for value in values.tolist())

@@ -292,7 +292,34 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         rows = validate_data(self, X, dtype=[np.float32, np.float64], order="C", ensure_min_samples=2)
         check_consistent_length(rows, y)
-        return rows, *self._check_labels(len(rows), y)
+        codes, known = self._check_labels(len(rows), y)
+        self._check_distinct(rows, len(known))
+        return rows, codes, known
+
+    def _check_distinct(self, rows: NDArray[Any], n_known: int) -> None:
+        """Raise where all rows are the same, and warn where fewer of them differ than there are classes.
+
+        It reads no further than it has to: a block of rows, except in such data.
+        """
+        n_classes = max(self.n_classes or 0, n_known)
+        distinct: set[bytes] = set()
+        for block in row_blocks(*rows.shape):
+            part = rows[block]
+            if self.normalise and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
+                lengths = np.linalg.norm(part, axis=1, keepdims=True)
+                part = np.round(part / np.maximum(lengths, np.finfo(part.dtype).tiny), 6) + 0.0
+            distinct.update(row.tobytes() for row in part)
+            if len(distinct) >= n_classes:
+                return
+        if len(distinct) == 1:
+            raise InputError(
+                f"All {len(rows)} rows are the same, so no class can be told from another: check how they were made."
+            )
+        warnings.warn(
+            f"Only {len(distinct)} of {len(rows)} rows are different, fewer than there are classes ({n_classes}), and "
+            "rows that are the same get the same class: check how the rows were made, or give a smaller n_classes.",
+            UserWarning, stacklevel=5,
+        )  # fmt: skip
 
     def _check_labels(self, n_rows: int, y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
         """The code of each row's class, -1 where it has no label, and the known classes."""

@@ -36,15 +36,18 @@ from rpim.transforms import TRANSFORMS
 N_FOLDS = 8
 """A member does not see an eighth of the labels of each class."""
 
-WIDTHS = (128, 256)
-TRADE_OFFS = (0.1,)
-CLASS_SIZES: tuple[ClassSizes, ...] = ("equal",)
+N_DIRECTIONS = 128
+"""Members see the rows in so many principal directions: wider ones are no better, and cost twice as much."""
 
-SPREAD, SETTLE = Schedule(learning_rate=1e-2, max_iter=30), Schedule(learning_rate=5e-3, max_iter=30)
-"""A member first trains with a fifth of lambda, so that prototypes move to where rows are before rows grow confident
-of where they are, then with all of it."""
-SPREAD_SHARE = 0.2
-N_STEPS = SPREAD.max_iter + SETTLE.max_iter
+TRADE_OFFS = {"equal": (0.1,), "estimated": (0.1, 0.2, 0.5, 1.0)}
+"""The values of lambda: where classes differ in size, M pulls them together, and a larger lambda holds against it."""
+
+UNEQUAL = 0.5
+"""Classes are taken to differ in size where the standard deviation of their sizes, at a start, is above this share of
+their mean. On four balanced or mildly unbalanced sets it is 0.23 to 0.42, with tails of 20:1 it is 0.53 and more."""
+
+SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
+"""A member trains for a short while: longer ones are better alone, but not together."""
 
 VOTE_DIRECTIONS = 128
 
@@ -65,37 +68,51 @@ class MemberPlan:
 
 
 def plan_members(
-    n_members: int, seed: int, *, widest: int, trade_offs: Sequence[float] = TRADE_OFFS,
-    class_sizes: Sequence[ClassSizes] = CLASS_SIZES, n_embeddings: int = 1,
-) -> list[MemberPlan]:
+    n_members: int, seed: int, *, n_directions: int, class_sizes: ClassSizes = "equal",
+    trade_offs: Sequence[float] | None = None, n_embeddings: int = 1,
+) -> list[MemberPlan]:  # fmt: skip
     """Who varies what. Every four members have every representation, every eight hide every label once.
 
     Parameters
     ----------
     seed : int
         Where the seeds of the members are drawn from.
-    widest : int
-        D, the number of directions that there are.
-    trade_offs, class_sizes : sequences
-        The values to go through; a single one where it is given.
+    n_directions : int
+        Principal directions that a member keeps.
+    trade_offs : sequence of float, optional
+        The values of lambda to go through, where they are not those of `TRADE_OFFS`.
     """
-    kinds = list(KINDS)
+    kinds, values = list(KINDS), TRADE_OFFS[class_sizes] if trade_offs is None else trade_offs
     generator = torch.Generator().manual_seed(seed)
     seeds = torch.randint(2**31, (n_members,), generator=generator).tolist()
     plans = []
     for m in range(n_members):
         turn = m // len(kinds)
-        shifted = m + turn  # so that each representation meets each value of the others
         plans.append(MemberPlan(
             representation=kinds[m % len(kinds)],
-            n_directions=min(WIDTHS[shifted % len(WIDTHS)], widest),
-            trade_off=trade_offs[shifted // len(WIDTHS) % len(trade_offs)],
-            class_sizes=class_sizes[shifted // 2 % len(class_sizes)],
+            n_directions=n_directions,
+            trade_off=values[(m + turn) % len(values)],  # shifted, so that each representation meets each value
+            class_sizes=class_sizes,
             fold=m % N_FOLDS,
             seed=seeds[m],
             embedding=turn % n_embeddings,
         ))  # fmt: skip
     return plans
+
+
+def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> ClassSizes:
+    """Whether the classes look equally large, by the merged clusters that a training would start from."""
+    rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
+    prototypes = merged_clusters(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    shares = _shares_at(rows, labels, prototypes)
+    return "estimated" if float(shares.std() / shares.mean()) > UNEQUAL else "equal"
+
+
+def _shares_at(x: Tensor, labels: Tensor, prototypes: Tensor) -> Tensor:
+    """The shares of the rows that are nearest to each prototype, labelled rows being in their class. (K,)"""
+    nearest, _ = nearest_centroid(x, prototypes)
+    nearest[: len(labels)] = labels
+    return estimated_shares(nearest, prototypes)
 
 
 def label_folds(labels: Tensor, seed: int) -> Tensor:
@@ -186,16 +203,10 @@ def train(
     """Train a head from merged clusters in the short schedule of a member."""
     prototypes = merged_clusters(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
     if class_sizes == "estimated":
-        nearest, _ = nearest_centroid(x, prototypes)
-        nearest[: len(labels)] = labels
-        objective = replace(objective, class_shares=estimated_shares(nearest, prototypes))
+        objective = replace(objective, class_shares=_shares_at(x, labels, prototypes))
     head = new_head(prototypes)
     engine = InMemory(x, labels, n_classes, keep=keep)
-    history: History = []
-    for schedule, share in ((SPREAD, SPREAD_SHARE), (SETTLE, 1.0)):
-        weaker = replace(objective, trade_off=share * objective.trade_off)
-        history += optimise(engine, head, weaker, replace(schedule, weight_decay=weight_decay))
-    return head, history
+    return head, optimise(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
 
 
 @dataclass(frozen=True)
@@ -206,6 +217,8 @@ class Combined:
     ----------
     probabilities : (N, K)
         Averaged, in agreement with neighbours, and balanced.
+    shares : (K,), optional
+        The shares of the rows that the members found, where all estimate them; None where classes are equally large.
     stability : (K,)
         The mean Jaccard index of each class and its match in the members; NaN where it has no row.
     supporters : (K,)
@@ -217,6 +230,7 @@ class Combined:
     """
 
     probabilities: Tensor
+    shares: Tensor | None
     stability: Tensor
     supporters: Tensor
     lost: Tensor
@@ -233,21 +247,23 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     if neighbors.shape[1]:
         votes += neighbor_mean(votes, neighbors)
     votes = torch.nn.functional.normalize(votes, dim=1, eps=1e-12)
+    estimated = all(member.plan.class_sizes == "estimated" for member in members)
     judge, _ = train(
-        votes, labels, n_classes, trainer.objective, trainer.new_head, class_sizes="equal", seed=seed,
+        votes, labels, n_classes, trainer.objective, trainer.new_head,
+        class_sizes="estimated" if estimated else "equal", seed=seed,
         weight_decay=trainer.weight_decay, keep=trainer.keep,
     )  # fmt: skip
     reference = judge.assess(votes)[0]
     del votes
     consensus = average(x, members, reference, n_known)
     spread = propagate(consensus.probabilities, neighbors, labels)
-    shares = spread.new_full((n_classes,), 1.0 / n_classes)
-    final = balance(spread, shares)
+    shares = spread.mean(dim=0) if estimated else None
+    final = spread if estimated else balance(spread, spread.new_full((n_classes,), 1.0 / n_classes))
     classes = final.argmax(dim=1)
     classes[: len(labels)] = labels
     jaccard = class_stability(x, members, consensus.orders, classes, len(labels))
     return Combined(
-        final, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0),
+        final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0),
         torch.tensor([_n_lost(x, member, n_classes) for member in members]),
         _out_of_bag(x, members, consensus.orders, trainer),
     )  # fmt: skip

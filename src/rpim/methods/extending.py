@@ -126,6 +126,12 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     assigned = np.empty(len(x), dtype=np.int64)
     assigned[order] = found.cpu().numpy()
     model.labels_ = name_rows(assigned, model.classes_)
+    # The head was trained on by itself, and the rows are others: what a committee said of either no longer holds.
+    model.n_members_, model.label_issues_ = 1, []
+    model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
+    for name in ("stability_", "expected_accuracy_"):
+        if hasattr(model, name):
+            delattr(model, name)
 
 
 def _with_names(old: Head, named: Names, told: Tensor, labels: Tensor) -> Head:

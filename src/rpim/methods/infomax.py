@@ -151,6 +151,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def _begin(self, problem: Problem, checkpoint: Unfinished | None) -> Beginning:
         """What the training on all rows starts with: a distilled committee, or the start of a single fit."""
         n_members = self._resolved("n_members")
+        if self.n_members == AUTO:
+            n_members = min(n_members, len(problem.x))
         if n_members > len(problem.x):
             raise InputError(
                 f"n_members={n_members} is larger than the number of rows ({len(problem.x)}): "
@@ -160,6 +162,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_members_ = n_members if len(problem.x) > len(problem.labels) else 1
         self.search_: dict[str, dict[Any, float]] = {}
         self.calibration_ = 1.0
+        for name in ("stability_", "expected_accuracy_"):  # of an earlier fit; a single one has none
+            if hasattr(self, name):
+                delattr(self, name)
         if self.n_members_ > 1:
             return self._fit_committee(problem, checkpoint)
         setting = self._search(problem)
@@ -175,10 +180,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
         x = problem.x if sample is None else problem.x[sample]
         labels = problem.labels if sample is None else problem.labels[sample[sample < len(problem.labels)]]
         seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
+        if self._varied("class_sizes"):
+            setting = replace(setting, class_sizes=committee.sizes_at_start(x, labels, problem.n_classes, seeds[0]))
         plans = committee.plan_members(
-            self.n_members_, seeds[0], widest=x.shape[1],
-            trade_offs=committee.TRADE_OFFS if self._varied("trade_off") else (setting.trade_off,),
-            class_sizes=committee.CLASS_SIZES if self._varied("class_sizes") else (setting.class_sizes,),
+            self.n_members_, seeds[0], n_directions=min(committee.N_DIRECTIONS, x.shape[1]),
+            class_sizes=setting.class_sizes, trade_offs=None if self._varied("trade_off") else (setting.trade_off,),
         )  # fmt: skip
         trainer = committee.Trainer(
             (x,), labels, committee.label_folds(labels, seeds[1]), problem.n_classes, self._objective(setting),
@@ -197,11 +203,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.history_ = committee.mean_history(members)
         self.n_iter_ = len(self.history_)
         self.stability_: NDArray[np.float64] = combined.stability.double().cpu().numpy()
-        self._label_check = LabelCheck.of(combined.out_of_bag, labels, problem.n_known)
+        self._label_check = LabelCheck.of(combined.out_of_bag, labels)
         self._labelled_rows = np.arange(len(labels)) if sample is None else sample[: len(labels)].cpu().numpy()
         self.expected_accuracy_ = self._label_check.accuracy
         _warn_of_members(combined, problem.n_known)
-        return Beginning(head, setting, None)
+        return Beginning(head, setting, combined.shares)
 
     def _train_members(
         self, trainer: committee.Trainer, plans: list[committee.MemberPlan], problem: Problem,
@@ -214,7 +220,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             kept = {number: committee.Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
             found = {number: member for number, member in kept.items() if member.plan == plans[number]}
         costs = [_step_cost(trainer.embeddings[0][:, : plan.n_directions], problem.n_classes, self.h)
-                 * committee.N_STEPS for plan in plans]  # fmt: skip
+                 * committee.SCHEDULE.max_iter for plan in plans]  # fmt: skip
         problem.progress.expect(sum(costs))
         problem.progress.stage(f"training {len(plans)} members")
         problem.progress.advance(sum(costs[number] for number in found))
@@ -413,7 +419,7 @@ def _warn_of_members(combined: committee.Combined, n_known: int) -> None:
         warnings.warn(
             f"{len(alone)} of {len(there)} new classes were found by fewer than two members of the committee: there "
             "may be fewer classes, or more rows are needed to tell them apart (stability_ says which).",
-            UserWarning, stacklevel=5,
+            UserWarning, stacklevel=6,
         )  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def fit_where_they_are(model: InfoMaxEstimator, rows: Rows, y: ArrayLike, place:
         all_here = len(sample) == len(rows)
         fewer = kept is not None and kept < rows.shape[1] and not all_here
         values, gram = place.look(rows, sample, model._preparation(device), directions=fewer)
+        model._check_distinct(values, len(known))
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
         if gram is not None and kept is not None:
             # In single precision, so that its last bits are not those of how the rows were cut into shards.

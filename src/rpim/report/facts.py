@@ -15,10 +15,12 @@ from rpim.assignments import class_codes
 from rpim.class_summaries import ClassSummary
 from rpim.discovery import Discovery
 from rpim.explorer.decided_names import DecidedNames
+from rpim.label_issues import LabelCounts
 from rpim.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.summary import UNSTABLE, end_of, plural, short
 
+MAX_SUSPECTS = 20
 CAPTION = 180
 """Characters of a text that are shown; the file names of images are cut at their beginning."""
 
@@ -67,6 +69,20 @@ class Overview:
     numbers: list[tuple[str, str]]
     """What stands in large figures: a value and what it counts."""
     notes: list[str]
+    trust: list[str]
+    """How far the result can be trusted."""
+
+
+@dataclass(frozen=True)
+class SuspectLabel:
+    """A label that looks wrong."""
+
+    item: Item
+    label: str
+    suggested: int
+    """The number of the class."""
+    quality: float
+    """The probability of the label by the members of the committee that did not see it."""
 
 
 def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) -> list[str]:
@@ -106,6 +122,17 @@ def class_facts(
 def _others(summary: ClassSummary) -> list[Any]:
     """The doubtful rows; in a small class a typical one may be among them, and is not shown twice."""
     return [name for name in summary.doubtful if name not in summary.typical]
+
+
+def suspect_labels(discovery: Discovery, n: int = MAX_SUSPECTS) -> list[SuspectLabel]:
+    """The labels that look wrong, the most suspect first."""
+    issues = discovery.label_issues()[:n]
+    rows = [issue.row for issue in issues]
+    numbers = class_codes(np.asarray([issue.suggested for issue in issues], discovery.classes.dtype), discovery.classes)
+    return [
+        SuspectLabel(Item(issue.row, line, issue.confidence), str(issue.label), number, issue.label_quality)
+        for issue, line, number in zip(issues, captions(discovery, rows), numbers.tolist(), strict=True)
+    ]
 
 
 def mostly(codes: IntArray, truth: NDArray[Any] | None, n_classes: int) -> list[tuple[str | None, float]]:
@@ -152,20 +179,46 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         (_percent(to_new / n_unlabelled if n_unlabelled else math.nan), "of the unlabelled rows are in new classes"),
         (_percent(_mean(discovery.sureness[~labelled & ~left_out])), "mean sureness of the unlabelled rows"),
     ]
+    accuracy = getattr(model, "expected_accuracy_", math.nan)
+    if not math.isnan(accuracy):
+        numbers.append((_percent(accuracy), "expected accuracy on known classes"))
     notes = []
     if left_out.any():
         notes.append(f"Rows that fit no class, and were left out: {int(left_out.sum()):,}.")
     empty = sum(not one.summary.known and not one.summary.rows for one in classes)
     if empty:
-        notes.append(f"{_classes(empty, 'new')} stayed without rows: there may be fewer classes than were asked for.")
+        notes.append(
+            f"{_classes(empty, 'new')} ended without a row: there may be fewer classes. Refit with --n-classes "
+            f"{len(classes) - empty}, or without it to have the number estimated."
+        )
     if unsure:
         notes.append(
-            f"{len(unsure):,} of {_classes(len(with_rows), 'new')} did not come back well when the fit was repeated: "
-            "they are marked, and some of their rows should be read before they are relied on."
+            f"{len(unsure):,} of {_classes(len(with_rows), 'new')} {'is' if len(unsure) == 1 else 'are'} unstable: the "
+            "members of the committee do not agree on the rows. Such classes are marked; read some of their rows "
+            "before you rely on them."
         )
-    return Overview(_title(discovery), asked, f"{found}.", numbers, notes)
+    return Overview(_title(discovery), asked, f"{found}.", numbers, notes, trust(discovery))
 
 
+def trust(discovery: Discovery) -> list[str]:
+    """How far the result can be trusted: what a committee says of itself, or that there is none."""
+    n_members, accuracy = (getattr(discovery.model, name, usual) for name, usual in
+                           (("n_members_", 1), ("expected_accuracy_", math.nan)))  # fmt: skip
+    counts = LabelCounts.of(discovery.assignments)
+    if n_members == 1:
+        said = ["This is a single fit: its confidence is not calibrated, and usually too high."]
+    elif math.isnan(accuracy):
+        said = [
+            f"This is the consensus of a committee of {n_members} fits. No label could be hidden from a part of them, "
+            "so what accuracy to expect is unknown."
+        ]
+    else:
+        said = [
+            f"This is the consensus of a committee of {n_members} fits, none of which saw all labels. Members "
+            f"predicted the labels that they did not see, and {_percent(accuracy)} of these predictions are right: "
+            "expect about that accuracy on unlabelled rows of known classes, and usually less on new ones."
+        ]
+    return said if counts is None or not counts.checked else [*said, counts.in_words()]
 
 
 def _title(discovery: Discovery) -> str:

@@ -24,7 +24,7 @@ from rpim.files import StrPath, replacing
 from rpim.methods.infomax import InfoMaxEstimator
 from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
-from rpim.report.facts import ClassFacts, class_facts, overview
+from rpim.report.facts import ClassFacts, class_facts, overview, suspect_labels
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
 from rpim.report.sheet import picture_sheet
 from rpim.report.thumbnails import Thumbnails
@@ -143,8 +143,10 @@ def render(
     new = sorted((one for one in classes if not one.summary.known and one.summary.rows),
                  key=lambda one: -one.summary.rows)
     known = [one for one in classes if one.summary.known]
+    suspects = suspect_labels(discovery)
     # Where not all pictures fit, what is typical comes first.
-    shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), *(one.doubtful for one in new)]
+    shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), [one.item for one in suspects],
+             *(one.doubtful for one in new)]  # fmt: skip
     for item in itertools.chain(*shown):
         thumbnails.of(item.row)
     sheet = None if on_map is None else picture_sheet(thumbnails.contents, on_map.rows.tolist())
@@ -161,8 +163,9 @@ def render(
         searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
         is_infomax=isinstance(discovery.model, InfoMaxEstimator),
         paper_search=any(one.name == "search" and one.value == "paper" for one in chosen),
-        provenance=run_facts.provenance(discovery), agreement=getattr(discovery.model, "agreement_", math.nan),
-        calibration=getattr(discovery.model, "calibration_error_", {}), path_of=run_facts.path_of,
+        provenance=run_facts.provenance(discovery), path_of=run_facts.path_of,
+        n_members=getattr(discovery.model, "n_members_", 1), averages_members=run_facts.averages_members(discovery),
+        suspects=suspects, n_suspects=len(discovery.label_issues()),
         style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), version=__version__,
     )  # fmt: skip
 

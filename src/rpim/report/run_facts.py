@@ -11,6 +11,7 @@ from typing import Any
 
 from rpim.discovery import Discovery
 from rpim.methods.base import DiscoveryEstimator
+from rpim.methods.infomax import COMMITTEE_ROWS
 from rpim.saved_model import describe
 
 MAX_POINTS = 300
@@ -27,7 +28,8 @@ TERMS = {
 }
 MEANINGS = {
     "n_classes": "classes in all, known and new",
-    "trade_off": "lambda, how much sureness counts against evenly used classes",
+    "n_members": "fits in the committee; 1 is a single fit",
+    "trade_off": "lambda, how much confidence counts against evenly used classes",
     "beta": "how far labels are softened by pseudo-labels",
     "weight_decay": "pull of the weights to zero, against overfitting",
     "class_sizes": "whether classes are taken to be equally large",
@@ -101,6 +103,14 @@ def curves(discovery: Discovery) -> list[Curve]:
         for name in names
     ]
     return [one for one in found if all(map(math.isfinite, one.values)) and any(one.values)]
+
+
+def averages_members(discovery: Discovery) -> bool:
+    """Whether the curves are means over a committee: not where its head was then trained on all of many rows."""
+    model = discovery.model
+    n_rows, n_members = len(discovery), getattr(model, "n_members_", 1)
+    all_seen = n_rows <= max(COMMITTEE_ROWS, 100 * len(discovery.classes))
+    return bool(n_members > 1 and all_seen and getattr(model, "sample_rows_", n_rows) == n_rows)
 
 
 def parameters(model: DiscoveryEstimator) -> list[Parameter]:

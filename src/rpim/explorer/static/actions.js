@@ -56,6 +56,9 @@ async function withRows(facts, rows, said) {
 const some = (rows) => `${rows.length.toLocaleString("en")} row${rows.length === 1 ? "" : "s"}`;
 export const move = (rows, to) =>
   withRows({ kind: "move", to }, rows, `Saved: ${some(rows)} moved to ${model.name(to)}`);
+/** Recorded as a move of the row to the class that it is in: it is then where it is by hand. */
+export const keepLabel = (row, number) =>
+  withRows({ kind: "move", to: number }, [row], `Saved: the label ${model.name(number)} is kept`);
 export const moveToNew = (rows, name) =>
   withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new class ${name}`);
 export const junk = (rows, is) =>

@@ -6,6 +6,7 @@ import { askMergeInto, askSplit } from "/static/dialogs.js";
 import { byId, count, el, percent } from "/static/dom.js";
 import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
+import { hideSuspects, showSuspects } from "/static/suspects.js";
 
 const head = byId("detail-head");
 const ORDERS = [
@@ -13,8 +14,9 @@ const ORDERS = [
   ["doubtful", "Doubtful"],
   ["nearby", "Nearby, of other classes"],
 ];
+const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, similar
+let showing = { kind: "none" }; // none, class, selection, similar, suspects
 let renaming = false;
 
 export const isRenaming = () => renaming;
@@ -71,7 +73,7 @@ function nameOf(one) {
 }
 
 function drawClass(one) {
-  const fact = (value, what) => el("span", {}, el("b", {}, value), ` ${what}`);
+  const fact = (value, what, title = "") => el("span", { title }, el("b", {}, value), ` ${what}`);
   head.replaceChildren(
     nameOf(one),
     el(
@@ -80,7 +82,7 @@ function drawClass(one) {
       fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
       one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
       fact(percent(one.sureness), "sure"),
-      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable"),
+      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable", STABLE),
       el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
       one.accepted ? el("span", { className: "badge good" }, "accepted") : null,
     ),
@@ -148,20 +150,41 @@ function redraw() {
     none: "Choose a class",
     selection: `${count(model.selected.size, "row")} selected`,
     similar: "Rows like this one",
+    suspects: "Labels that look wrong",
   }[showing.kind];
-  head.replaceChildren(
-    el("h2", { id: "detail-title", tabIndex: -1 }, title),
-    showing.kind === "none"
-      ? el(
-          "p",
-          { className: "quiet" },
-          "Open one from the list, or click a point on the map. Draw around points with Shift to select them.",
-        )
-      : el("div", { className: "actions" }, back),
-  );
+  const below = {
+    none: () => [
+      quiet("Open one from the list, or click a point on the map. Draw around points with Shift to select them."),
+      ...aboutTheFit().map(quiet),
+    ],
+    suspects: () => [
+      quiet(
+        "Members of the committee that did not see these labels are confident of another class. The most suspect come first.",
+      ),
+    ],
+  }[showing.kind] ?? (() => [el("div", { className: "actions" }, back)]);
+  head.replaceChildren(el("h2", { id: "detail-title", tabIndex: -1 }, title), ...below());
+}
+
+const quiet = (text) => el("p", { className: "quiet" }, text);
+
+/** What is known of the fit as a whole. */
+function aboutTheFit() {
+  const { members, expected_accuracy: accuracy } = model.state ?? {};
+  if (!members || members < 2) return [];
+  const expected = "Expected accuracy on unlabelled rows of known classes";
+  return [
+    `Fitted by a committee of ${members} members.`,
+    ...(accuracy === null ? [] : [`${expected}: ${percent(accuracy)}, by labels that members did not see.`]),
+  ];
 }
 
 function fill(keep = false) {
+  if (showing.kind === "suspects") {
+    showSuspects({ keep });
+    return;
+  }
+  hideSuspects();
   if (showing.kind === "class") showItems(sources.ofClass(model.open, order), { keep });
   else if (showing.kind === "selection") showItems(sources.rows([...model.selected]), { keep });
   else if (showing.kind === "similar") showItems(sources.similar(showing.row), { keep });

@@ -76,20 +76,23 @@ async function more() {
   loading = false;
 }
 
+/** The picture of a row; null where rows have none. */
+export function picture(item) {
+  if (model.run.shows !== "images") return null;
+  return el(
+    "div",
+    { className: "frame" },
+    el("img", {
+      src: `/api/pictures/${item.row}?size=160`,
+      alt: item.id,
+      loading: "lazy",
+      onerror: (event) => event.target.replaceWith("not found"),
+    }),
+  );
+}
+
 function card(item) {
-  const frame =
-    model.run.shows !== "images"
-      ? null
-      : el(
-          "div",
-          { className: "frame" },
-          el("img", {
-            src: `/api/pictures/${item.row}?size=160`,
-            alt: item.id,
-            loading: "lazy",
-            onerror: (event) => event.target.replaceWith("not found"),
-          }),
-        );
+  const frame = picture(item);
   const elsewhere = item.class !== model.open || item.junk;
   return el(
     "div",

@@ -16,7 +16,7 @@ import {
   showChanges,
   showHelp,
 } from "/static/dialogs.js";
-import { byId, count, el, later, say } from "/static/dom.js";
+import { byId, count, el, later, percent, say } from "/static/dom.js";
 import { focused } from "/static/items.js";
 import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
@@ -60,6 +60,12 @@ byId("move").onclick = () => askMove([...model.selected]);
 byId("junk").onclick = () => junk([...model.selected], !areJunk());
 byId("show-selection").onclick = () => model.tell("look");
 byId("clear-selection").onclick = () => model.select([]);
+byId("show-suspects").onclick = () => {
+  model.show(null); // so that keys for a class do nothing
+  show({ kind: "suspects" });
+  if (innerWidth <= 900) look("detail");
+  byId("detail-title").focus();
+};
 const areJunk = () => model.selected.size > 0 && [...model.selected].every((row) => model.codes[row] === -2);
 
 let version = null;
@@ -85,6 +91,8 @@ model.on("state", () => {
     if (model.run) reloadColumn();
   }
   version = state.version;
+  byId("show-suspects").hidden = state.suspects === 0;
+  byId("suspect-count").textContent = state.suspects.toLocaleString("en");
   countAll();
   selection();
 });
@@ -104,8 +112,13 @@ model.on("open", () => {
 });
 
 function countAll() {
-  if (model.run)
-    byId("run-facts").textContent = `${count(model.run.rows, "row")}, ${count(model.state.classes.length, "class")}`;
+  if (!model.run) return;
+  const { classes, members, expected_accuracy: accuracy } = model.state;
+  const facts = [count(model.run.rows, "row"), count(classes.length, "class")];
+  if (members > 1) facts.push(`committee of ${members}`);
+  if (accuracy !== null) facts.push(`expected accuracy on known classes ${percent(accuracy)}`);
+  byId("run-facts").textContent = facts.join(", ");
+  byId("run-facts").title = byId("run-facts").textContent;
 }
 
 function selection() {
