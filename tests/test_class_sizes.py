@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.methods import RIM, TIM
 from rpim.methods.base import Problem
-from rpim.methods.committee import train
+from rpim.methods.committee import sizes_at_start, train
 from rpim.optimise import Objective
 from rpim.progress import Progress
 from rpim.starts import Start, estimated_shares, single_start
@@ -98,6 +98,26 @@ def test_equal_sizes_are_the_default(method, n_members, case):
     assert auto.class_sizes_ == "equal"
     assert torch.equal(auto.head_.prototypes, equal.head_.prototypes)
     assert (auto.labels_ == equal.labels_).all()
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM])
+def test_a_committee_sees_a_long_tail_at_its_start(method, case):
+    X, y, truth = case(LONG_TAIL)
+    auto, equal = (
+        method(10, class_sizes=sizes, n_members=4, random_state=0).fit(X, y) for sizes in ("auto", "equal")
+    )
+    assert (auto.class_sizes_, equal.class_sizes_) == ("estimated", "equal")
+    assert accuracy(auto, y, truth) > accuracy(equal, y, truth) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [(LONG_TAIL, "estimated"), ([40] * 10, "equal"), ([45, 35] * 5, "equal")]
+)
+def test_sizes_at_the_start(sizes, expected, case):
+    X, y, _ = case(sizes, spread=0.1)
+    order = np.argsort(y < 0, kind="stable")
+    x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
+    assert sizes_at_start(x, labels, 10, seed=0) == expected
 
 
 def test_nothing_is_searched_where_lambda_is_given(case):

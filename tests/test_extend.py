@@ -186,10 +186,11 @@ def first(world):
 copied = copy.deepcopy
 
 
-@pytest.mark.parametrize("method", [RPIM, PIM])
-def test_new_classes_are_added_and_old_ones_keep_their_names(world, method):
+@pytest.mark.parametrize(("method", "n_members"), [(RPIM, 1), (RPIM, 4), (PIM, 1), (PIM, 2)])
+def test_new_classes_are_added_and_old_ones_keep_their_names(world, method, n_members):
     X, truth, y, early = world
     given = {name: value for name, value in QUICK.items() if name in method().get_params()}
+    given["n_members"] = n_members
     model = method(6, **given).fit(X[early], y[early])
     before = model.predict(X[~early & (truth < 6)])
     model.extend(X[~early])
@@ -203,6 +204,18 @@ def test_new_classes_are_added_and_old_ones_keep_their_names(world, method):
     assert set(labels[~old].tolist()) == {6, 7, 8}
     assert np.array_equal(model.predict(X[~early]), labels)
     assert model.predict_proba(X[:5]).shape == (5, 9)
+
+
+def test_what_a_committee_said_does_not_outlive_it(world):
+    X, _, y, early = world
+    model = RPIM(6, **{**QUICK, "n_members": 4}).fit(X[early], y[early])
+    assert (model.n_members_, model.stability_.shape) == (4, (6,))
+    model.extend(X[~early])
+    assert model.n_members_ == 1
+    assert not hasattr(model, "stability_")
+    assert not hasattr(model, "expected_accuracy_")
+    assert model.label_issues_ == []
+    assert model.label_quality_.shape == model.labels_.shape
 
 
 def test_nothing_new_adds_nothing(world, first):

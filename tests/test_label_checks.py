@@ -2,39 +2,52 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rpim.methods.label_checks import LabelCheck
 
 NAN = [math.nan] * 3
 
 
-def check(probabilities, labels, n_known=2):
-    return LabelCheck.of(torch.tensor(probabilities), torch.tensor(labels), n_known)
+def check(probabilities, labels):
+    return LabelCheck.of(torch.tensor(probabilities), torch.tensor(labels))
 
 
-def test_a_label_is_suspect_where_another_class_is_as_likely_as_it_usually_is():
-    found = check([
-        [0.9, 0.1, 0.0],
-        [0.7, 0.3, 0.0],  # of class 0 the members are sure by 0.8 on average
-        [0.79, 0.21, 0.0],  # so that this is no reason to doubt the label 1
-        [0.81, 0.19, 0.0],  # but this is
-        [0.1, 0.9, 0.0],
-    ], [0, 0, 1, 1, 1])  # fmt: skip
-    assert found.suspect.tolist() == [False, False, False, True, False]
-    assert found.predicted.tolist() == [0, 0, 0, 0, 1]
-    assert found.quality.tolist() == pytest.approx([0.9, 0.7, 0.21, 0.19, 0.9])
-    assert found.confidence.tolist() == pytest.approx([0.9, 0.7, 0.79, 0.81, 0.9])
-    assert found.accuracy == pytest.approx(3 / 5)
+def test_what_is_said_of_each_label():
+    found = check([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.8, 0.15, 0.05], [0.1, 0.2, 0.7]], [0, 1, 1, 1])
+    assert found.quality.tolist() == pytest.approx([0.9, 0.3, 0.15, 0.2])
+    assert found.predicted.tolist() == [0, 0, 0, 2]
+    assert found.confidence.tolist() == pytest.approx([0.9, 0.7, 0.8, 0.7])
+    assert found.accuracy == 0.25
 
 
-def test_a_new_class_may_be_suggested_as_surely_as_known_ones_are_usually():
-    rows = [[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.1, 0.9], [0.3, 0.1, 0.6]]
-    found = check(rows, [0, 1, 1, 0])
-    # The labels get (0.9 + 0.9 + 0.1 + 0.3) / 4 = 0.55 on average.
-    assert found.suspect.tolist() == [False, False, True, True]
-    assert found.predicted.tolist()[2:] == [2, 2]
+def test_labels_that_are_contradicted_as_often_as_the_probabilities_say_are_not_suspect():
+    # Of ten rows that are class 0 by 0.8 two are expected to be class 1.
+    assert not check([[0.8, 0.2]] * 10, [0] * 8 + [1] * 2).suspect.any()
+    found = check([[0.99, 0.01]] * 10 + [[0.01, 0.99]] * 10, [0] * 8 + [1] * 12)
+    assert found.suspect.tolist() == [False] * 8 + [True] * 2 + [False] * 10
+
+
+def test_one_wrong_label_among_sure_ones_is_found():
+    found = check([[0.999, 0.001]] * 50 + [[0.001, 0.999]] * 50, [0] * 49 + [1] * 51)
+    assert torch.nonzero(found.suspect).flatten().tolist() == [49]
+    assert found.predicted[49] == 0
+
+
+def test_a_label_that_is_the_likeliest_class_is_never_suspect():
+    found = check([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.3, 0.6, 0.1]], [0, 2, 1])
+    assert not found.suspect.any()
+    assert found.accuracy == 1.0
+
+
+def test_a_new_class_may_be_suggested():
+    found = check([[0.99, 0.01, 0.0]] * 20 + [[0.0, 0.01, 0.99]] + [[0.01, 0.99, 0.0]] * 20, [0] * 20 + [1] * 21)
+    assert found.ranked() == [20]
+    assert found.predicted[20] == 2
 
 
 def test_labels_that_every_member_saw_are_not_checked():
@@ -47,32 +60,40 @@ def test_labels_that_every_member_saw_are_not_checked():
 def test_where_no_label_was_hidden_nothing_is_said():
     found = check([NAN, NAN], [0, 1])
     assert math.isnan(found.accuracy)
+    assert found.quality.isnan().all()
     assert not found.suspect.any()
     assert found.ranked() == []
 
 
-def test_a_class_without_a_checked_label_is_measured_by_the_others():
-    # No label 1 was hidden; the usual confidence is that of class 0, 0.5 on average.
-    found = check([[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], NAN], [0, 0, 1])
-    assert found.suspect.tolist() == [False, True, False]
-
-
 def test_the_most_suspect_come_first():
     # Margins -0.8, -0.5, -0.9; the label's own probability alone would not tell the first from the second.
-    rows = [[0.9, 0.1, 0.0], [0.6, 0.1, 0.3], [0.95, 0.05, 0.0], [0.3, 0.7, 0.0]]
-    found = check(rows, [1, 1, 1, 0])
+    found = check([[0.9, 0.1, 0.0], [0.6, 0.1, 0.3], [0.95, 0.05, 0.0], [0.3, 0.7, 0.0]], [1, 1, 1, 0])
     found = LabelCheck(found.quality, found.predicted, found.confidence, torch.tensor([True, True, True, False]), 0.0)
     assert found.ranked() == [2, 0, 1]
 
 
 def test_of_equal_rows_the_first_comes_first():
-    rows = [[0.1, 0.9, 0.0]] * 3 + [[0.0, 0.2, 0.8]]
-    found = check(rows, [0, 0, 0, 1])
-    assert found.ranked()[1:] == [0, 1, 2] or found.ranked() == [0, 1, 2]
+    found = check([[0.99, 0.01]] * 300 + [[0.01, 0.99]] * 100, [1] * 40 + [0] * 260 + [1] * 100)
+    assert 30 < len(found.ranked()) <= 40
+    assert found.ranked() == list(range(len(found.ranked())))
+
+
+@given(st.integers(0, 40), st.integers(0, 10))
+@settings(max_examples=20, deadline=None)
+def test_about_as_many_are_suspect_as_are_wrong(n_wrong, seed):
+    """Labels drawn from the probabilities, and some more of them drawn from the other classes."""
+    random = np.random.RandomState(seed)
+    p = random.dirichlet([0.2] * 4, 400)
+    labels = (random.rand(400, 1) > p.cumsum(axis=1)).sum(axis=1).clip(max=3)
+    labels[:n_wrong] = (labels[:n_wrong] + random.randint(1, 4, n_wrong)) % 4
+    found = LabelCheck.of(torch.from_numpy(p), torch.from_numpy(labels))
+    assert int(found.suspect.sum()) <= int((found.predicted != torch.from_numpy(labels)).sum())
+    assert abs(int(found.suspect.sum()) - n_wrong) <= 25
 
 
 def test_a_check_to_tensors_and_back():
-    found = check([[0.9, 0.1, 0.0], NAN, [0.7, 0.3, 0.0]], [0, 0, 1])
+    found = check([[0.99, 0.01, 0.0]] * 10 + [NAN, [0.98, 0.02, 0.0]], [0] * 11 + [1])
+    assert found.suspect.any()
     back = LabelCheck.from_tensors(found.tensors())
     for name in ("quality", "predicted", "confidence", "suspect"):
         assert torch.equal(getattr(back, name).nan_to_num(9.0), getattr(found, name).nan_to_num(9.0))

@@ -62,10 +62,13 @@ def test_least_fitting():
     assert len(least_fitting(np.zeros(10, dtype=np.float32), 0.3)[0]) == 3, "exactly the share, even among equals"
 
 
-@pytest.mark.parametrize("method", [RPIM, PIM, GCD])
-def test_junk_rows_have_the_highest_scores(method, problem):
+@pytest.mark.parametrize(
+    "model",
+    [RPIM(**QUICK), RPIM(**{**QUICK, "n_members": 4}), PIM(**QUICK), GCD(6, random_state=0)],
+    ids=["RPIM", "RPIM, 4 members", "PIM", "GCD"],
+)
+def test_junk_rows_have_the_highest_scores(model, problem):
     X, y, truth = problem
-    model = method(6, random_state=0) if method is GCD else method(**QUICK, **({"beta": 0.2} if method is RPIM else {}))
     scores = model.fit(X, y).outlier_scores(X)
     assert roc_auc_score(truth < 0, scores) > 0.99
     # And on rows that the model has never seen.

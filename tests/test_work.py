@@ -118,8 +118,8 @@ def test_the_whole_fit_with_low_memory_gives_the_same_classes(blobs):
 
 
 def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
-    # Sixteen members, and one more that sees their votes: sixty short steps each. More steps than this, and a fit has
-    # become slower on every machine.
+    # Sixteen members, and one more that sees their votes: forty steps each. More steps than this, and a fit has become
+    # slower on every machine.
     steps = []
     real = optimise_module.gradient
     monkeypatch.setattr(optimise_module, "gradient", lambda *a: steps.append(len(a[0].x)) or real(*a))
@@ -127,8 +127,8 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     y = truth.numpy().copy()
     y[(truth > 4) | (torch.arange(len(x)) % 2 == 0)] = -1
     model = RPIM(8, random_state=0).fit(x.numpy(), y)
-    assert steps == [len(x)] * (16 + 1) * 60
-    assert model.n_iter_ == 60
+    assert steps == [len(x)] * (16 + 1) * 40
+    assert model.n_iter_ == 40
     assert DISTILLATION.max_iter == 100
     steps.clear()
     single = RPIM(8, n_members=1, random_state=0).fit(x.numpy(), y)

@@ -22,7 +22,7 @@ from rpim.head import Head
 from rpim.optimise import Adam, Schedule
 from rpim.transforms import SemanticBias
 
-SCHEDULE = Schedule(learning_rate=5e-3, weight_decay=0.0, max_iter=100)
+SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=0.0, max_iter=50)
 _LARGEST = math.log(5.0)  # of the log of the factor
 
 

@@ -162,6 +162,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_members_ = n_members if len(problem.x) > len(problem.labels) else 1
         self.search_: dict[str, dict[Any, float]] = {}
         self.calibration_ = 1.0
+        for name in ("stability_", "expected_accuracy_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         for name in ("stability_", "expected_accuracy_"):  # of an earlier fit; a single one has none
             if hasattr(self, name):
                 delattr(self, name)
@@ -206,6 +208,12 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self._label_check = LabelCheck.of(combined.out_of_bag, labels)
         self._labelled_rows = np.arange(len(labels)) if sample is None else sample[: len(labels)].cpu().numpy()
         self.expected_accuracy_ = self._label_check.accuracy
+        if np.isnan(self.expected_accuracy_):
+            warnings.warn(
+                "No known class has more than one labelled row, so that none could be hidden: what accuracy to expect "
+                "is unknown, and the labels are unchecked. Label more rows.",
+                UserWarning, stacklevel=5,
+            )  # fmt: skip
         _warn_of_members(combined, problem.n_known)
         return Beginning(head, setting, combined.shares)
 
@@ -218,7 +226,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         found: dict[int, committee.Member] = {}
         if checkpoint is not None:
             kept = {number: committee.Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
-            found = {number: member for number, member in kept.items() if member.plan == plans[number]}
+            found = {number: member for number, member in kept.items() if [member.plan] == plans[number : number + 1]}
         costs = [_step_cost(trainer.embeddings[0][:, : plan.n_directions], problem.n_classes, self.h)
                  * committee.SCHEDULE.max_iter for plan in plans]  # fmt: skip
         problem.progress.expect(sum(costs))

@@ -3,8 +3,9 @@
 Even where every label is right, some rows get little probability for theirs: classes overlap. How many, the
 probabilities say themselves: among rows with probabilities p, a label drawn from p falls on a class with p_k <= t with
 probability sum_k p_k [p_k <= t]. What is observed beyond that is wrong labels: their number is estimated by the largest
-excess over all t, and so many of the most suspect rows are reported. (Confident learning, by Northcutt, Jiang and Chuang,
-JAIR 2021, compares with a threshold a class instead; on overlapping classes it reports a fifth of clean labels.)
+excess over all t, and so many of the most suspect rows are reported. (Confident learning, by Northcutt, Jiang and
+Chuang, JAIR 2021, compares with a threshold a class instead; on overlapping classes it reports a fifth of clean
+labels.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
+
+_ROUNDS = 20
 
 
 class LabelIssue(NamedTuple):
@@ -61,10 +64,10 @@ class LabelCheck:
 
         Examples
         --------
-        >>> p = torch.tensor([[0.99, 0.01], [0.98, 0.02], [0.99, 0.01], [0.01, 0.99]])
-        >>> check = LabelCheck.of(p, torch.tensor([0, 0, 1, 1]))
-        >>> check.suspect.tolist(), check.predicted.tolist(), check.accuracy
-        ([False, False, True, False], [0, 0, 0, 1], 0.75)
+        >>> p = torch.tensor([[0.99, 0.01]] * 9 + [[0.01, 0.99]] * 9 + [[0.99, 0.01]] * 2)
+        >>> check = LabelCheck.of(p, torch.tensor([0] * 9 + [1] * 11))
+        >>> torch.nonzero(check.suspect).flatten().tolist(), check.accuracy
+        ([18, 19], 0.9)
         """
         checked = ~out_of_bag.isnan().any(dim=1)
         quality = out_of_bag.nan_to_num(0.0).gather(1, labels[:, None])[:, 0]
@@ -73,7 +76,7 @@ class LabelCheck:
         suspect = torch.zeros_like(checked)
         contradicted = torch.nonzero(checked & (predicted != labels)).flatten()
         if len(contradicted):
-            n_wrong = _excess(_as_confident_as_right(out_of_bag[checked].double(), accuracy), labels[checked])
+            n_wrong = _n_wrong(out_of_bag[checked].double(), labels[checked])
             ranked = contradicted[torch.argsort((quality - confidence)[contradicted], stable=True)]
             suspect[ranked[:n_wrong]] = True
         return cls(quality.masked_fill(~checked, torch.nan), predicted, confidence, suspect, accuracy)
@@ -101,6 +104,23 @@ class LabelCheck:
         return ranked
 
 
+def _n_wrong(probabilities: Tensor, labels: Tensor) -> int:
+    """Estimate the number of wrong labels.
+
+    The probabilities have to be calibrated for it, but wrong labels make them look less right than they are: so both
+    are estimated in turn, from "every contradicted label is wrong" on.
+    """
+    right = float((probabilities.argmax(dim=1) == labels).sum())
+    n_wrong = len(labels) - int(right)
+    for _ in range(_ROUNDS):
+        before = n_wrong
+        accuracy = right / max(len(labels) - n_wrong, 1)
+        n_wrong = min(n_wrong, _excess(_as_confident_as_right(probabilities, accuracy), labels))
+        if n_wrong == before:
+            break
+    return n_wrong
+
+
 def _as_confident_as_right(probabilities: Tensor, accuracy: float) -> Tensor:
     """The probabilities, softened so that on average they are as confident as they are right. (n, K)"""
     log_p = probabilities.clamp_min(1e-12).log()
@@ -123,4 +143,4 @@ def _excess(probabilities: Tensor, labels: Tensor) -> int:
     expected = torch.cat([values.new_zeros(1), values.cumsum(0)])  # of p_k <= t, since each counts by p_k
     expected = expected[torch.searchsorted(values, thresholds, right=True)]
     observed = torch.arange(1, len(own) + 1, dtype=expected.dtype, device=own.device)
-    return max(0, int((observed - expected).max()))
+    return max(0, round(float((observed - expected).max())))
