@@ -135,7 +135,7 @@ def features(encoder: TimmEncoder, pictures: np.ndarray) -> np.ndarray:
 
 def accuracy(encoder: TimmEncoder, case: Problem) -> np.ndarray:
     """All, Known and Unknown in percent, of RPIM on the features of the encoder."""
-    model = RPIM(n_classes=len(np.unique(case.truth)), random_state=0, calibrate=False)
+    model = RPIM(n_classes=len(np.unique(case.truth)), random_state=0)
     model.fit(features(encoder, case.pictures), case.labels)
     hidden = case.labels < 0
     score = gcd_accuracy(case.truth[hidden], model.labels_[hidden], known=np.unique(case.labels[~hidden]))

@@ -32,7 +32,7 @@ from rpim.words import words_of
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4
 STEM = 5
-FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "calibrate": False, "random_state": 0}
+FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "random_state": 0}
 COMPARED = ("four keywords", "their first four words", "the formula alone", "frequent words")
 
 

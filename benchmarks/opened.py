@@ -17,7 +17,7 @@ from rpim import RPIM, Discovery, FeatureSet
 from rpim.demo import digits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_starts": 1, "n_init": 1, "calibrate": False,
+QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "n_init": 1,
          "random_state": 0}  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def digits_run(folder: Path) -> Path:
     features.write(folder / "digits.parquet")
     features = FeatureSet.read(folder / "digits.parquet")
     model = RPIM(10, trade_off=0.1, weight_decay=0.01, beta=0.2, random_state=0).fit(features.rows(), features.labels)
-    discovery = Discovery.from_fit(model, features, source=folder / "digits.parquet", resamples=3)
+    discovery = Discovery.from_fit(model, features, source=folder / "digits.parquet")
     discovery.save(folder / "digits-run")
     np.save(folder / "digits-run" / MAP_FILE, two_dimensional(model.transform(features.rows())))
     return folder / "digits-run"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
-FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "n_starts": 1, "n_init": 1, "calibrate": False}
+FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "n_init": 1}
 
 
 def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:

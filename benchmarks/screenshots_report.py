@@ -36,7 +36,7 @@ def make_page(folder: Path, target: Path) -> None:
         case.features, labels=np.where(case.y < 0, "", names[case.y]), truth=names[case.truth], split=None
     )
     model = RPIM(random_state=SEED).fit(features.rows(), features.labels)
-    discovery = Discovery.from_fit(model, features, source=f"{SET}.npz", resamples=5)
+    discovery = Discovery.from_fit(model, features, source=f"{SET}.npz")
     write_report(discovery, target, features=features, on_map=careful_map(discovery, features))
 
 

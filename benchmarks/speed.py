@@ -35,7 +35,6 @@ from rpim.benchmark.cell import peak_memory_mb
 from rpim.engine import InMemory
 from rpim.head import Head
 from rpim.optimise import Objective, gradient
-from rpim.search import held_out
 from rpim.transforms import TRANSFORMS
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
@@ -82,7 +81,6 @@ def whole_procedure(
 def share_in_products(method: str, folder: Path | None, data_set: str, seed: int) -> float:
     """The share of a fit's time that its matrix products take, on one core and with one training at a time."""
     torch.set_num_threads(1)
-    held_out.side_by_side = lambda work, items: [work(item) for item in items]
     case = case_of(folder, data_set, seed)
     start = time.perf_counter()
     with profile(activities=[ProfilerActivity.CPU]) as found:
@@ -209,7 +207,7 @@ def time_of_a_fit(n: int, d: int, k: int) -> float:
     """Seconds of RPIM with given settings and 20 steps."""
     X, y = rows_and_labels(n, d, k)
     start = time.perf_counter()
-    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=20, calibrate=False,
+    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=20,
          random_state=0).fit(X, y)  # fmt: skip
     return time.perf_counter() - start
 
@@ -217,10 +215,10 @@ def time_of_a_fit(n: int, d: int, k: int) -> float:
 def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
     """Peak memory above the rows of a short fit, in MB."""
     X, y = rows_and_labels(n, d, k)
-    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
+    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
     before = peak_memory_mb()
-    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_starts=2, max_iter=2, low_memory=low_memory,
-         calibrate=False, random_state=0).fit(X, y)  # fmt: skip
+    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2, low_memory=low_memory,
+         random_state=0).fit(X, y)  # fmt: skip
     return peak_memory_mb() - before
 
 

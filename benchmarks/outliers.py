@@ -1,40 +1,34 @@
-"""How far to believe RPIM's probabilities, outlier scores and classes: calibration, junk rows, stability, over seeds.
+"""Which score tells rows that belong to no class: AUROC of candidates, and what abstaining by the energy does.
 
-    python benchmarks/sureness.py --data FOLDER --suite classes
-    python benchmarks/sureness.py --data FOLDER --suite junk
-    python benchmarks/sureness.py --data FOLDER --suite junk --seeds 3 4
+    python benchmarks/outliers.py --data FOLDER
 
-FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). "classes" is the default
-RPIM on the sets as they are; in "junk", a tenth of the unlabelled rows is replaced by rows of another set under the
-same encoder. Every cell (suite, data set, seed) is appended to a .jsonl file as soon as it is done, and cells that are
-there are not run again. The truth of unlabelled rows is used for one thing: what is written down at the end.
+FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). A tenth of the unlabelled
+rows is replaced by rows of another set under the same encoder; the model is a single fit. Every cell (data set, seed) is
+appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth of unlabelled rows
+is used for one thing: what is written down at the end.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, softmax
-from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from cells import add_cell, is_done, read_cells
-from protocol import DATA_SETS, Case, load
+from protocol import DATA_SETS, load
 from rpim import RPIM
-from rpim.metrics import contingency, expected_calibration_error
+from rpim.metrics import contingency
 from rpim.outliers import least_fitting
-from rpim.stability import stability
 
 OTHER = {"banking77": "clinc150", "clinc150": "banking77", "cub200": "cifar100", "cifar100": "cub200"}
 JUNK = 0.1
 ABSTAIN = (0.05, 0.1)
 FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "random_state": 0}
-STABLE = 0.6
 
 
 def right_rows(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -54,70 +48,12 @@ def logits_of(model: RPIM, X: np.ndarray) -> np.ndarray:
     return torch.cat([model.head_.logits(x) for x in model._blocks(X)]).double().numpy()
 
 
-def classes_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
-    """Calibration error before and after, stability against the truth, accuracy when abstaining, and what it costs."""
-    case = load(folder, data_set, seed)
-    calibrate, spent = RPIM._calibrate, []
-
-    def timed(*arguments: object) -> float:
-        start = time.perf_counter()
-        factor = calibrate(*arguments)
-        spent.append(time.perf_counter() - start)
-        return factor
-
-    RPIM._calibrate = timed
-    start = time.perf_counter()
-    model = RPIM(case.n_classes, random_state=0).fit(case.X, case.y)
-    seconds = time.perf_counter() - start
-    RPIM._calibrate = calibrate
-    start = time.perf_counter()
-    stable = stability(model, case.X, case.y)
-    cell: dict[str, object] = {
-        "fit": seconds - spent[0], "calibrating": spent[0], "stability": time.perf_counter() - start,
-        "factor": model.calibration_, **{f"hidden_{when}": e for when, e in model.calibration_error_.items()},
-    }  # fmt: skip
-    truth, labels = case.truth[case.hidden], model.labels_[case.hidden]
-    right, known = right_rows(truth, labels), np.isin(truth, case.known)
-    logits = logits_of(model, case.X)[case.hidden]
-    for when, factor in (("before", 1.0), ("after", model.calibration_)):
-        sure = softmax(factor * logits, axis=1).max(axis=1)
-        for part, rows in (("all", slice(None)), ("known", known), ("unknown", ~known)):
-            cell[f"{part}_{when}"] = expected_calibration_error(sure[rows], right[rows])
-            cell[f"{part}_sureness_{when}"] = float(sure[rows].mean())
-            cell[f"{part}_right"] = float(right[rows].mean())
-    cell |= abstaining(model.outlier_scores(case.X)[case.hidden], right)
-    return cell | against_the_truth(model, case, stable)
-
-
 def abstaining(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
     """The share of right rows among those that keep a class."""
     kept = {"right": float(right.mean())}
     for share in ABSTAIN:
         kept[f"right_kept_{share}"] = float(np.delete(right, least_fitting(scores, share)[0]).mean())
     return kept
-
-
-def against_the_truth(model: RPIM, case: Case, stable: np.ndarray) -> dict[str, float]:
-    """Rank correlations, over the discovered classes with rows, of stability and sureness with F-score and purity."""
-    sure = model.predict_proba(case.X).max(axis=1)
-    columns: dict[str, list[float]] = {"stability": [], "sureness": [], "f": [], "purity": []}
-    for k in range(len(case.known), case.n_classes):
-        rows = case.hidden & (model.labels_ == model.classes_[k])
-        if not rows.any():
-            continue
-        true, counts = np.unique(case.truth[rows], return_counts=True)
-        sizes = np.array([(case.hidden & (case.truth == c)).sum() for c in true])
-        columns["f"].append(float((2 * counts / (rows.sum() + sizes)).max()))
-        columns["purity"].append(float(counts.max() / rows.sum()))
-        columns["stability"].append(float(stable[k]))
-        columns["sureness"].append(float(sure[rows].mean()))
-    f, is_stable = np.array(columns["f"]), np.array(columns["stability"]) >= STABLE
-    pairs = {
-        f"{by}_{what}": float(spearmanr(columns[by], columns[what])[0])
-        for by in ("stability", "sureness") for what in ("f", "purity")
-    }  # fmt: skip
-    return pairs | {"stable_share": float(is_stable.mean()), "f_stable": float(f[is_stable].mean()),
-                    "f_unstable": float(f[~is_stable].mean()) if (~is_stable).any() else float("nan")}  # fmt: skip
 
 
 def junk_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
@@ -129,7 +65,7 @@ def junk_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
     X = case.X.astype(np.float32)
     X[replaced] = other.X[random.permutation(len(other.X))[: len(replaced)]]
     junk = np.isin(hidden, replaced)
-    model = RPIM(case.n_classes, **FIXED, calibrate=False).fit(X, case.y)
+    model = RPIM(case.n_classes, **FIXED, n_members=1).fit(X, case.y)
     cell: dict[str, object] = {
         name: float(roc_auc_score(junk, scores[case.hidden])) for name, scores in candidates(model, X).items()
     }
@@ -211,29 +147,6 @@ def table(cells: list[dict], data_sets: list[str], rows: list[tuple[str, list[st
     return "\n".join(lines)
 
 
-def classes_tables(cells: list[dict], data_sets: list[str]) -> str:
-    """Everything of the suite "classes" as Markdown."""
-    parts = ("all", "known", "unknown")
-    percent = [(f"expected calibration error {when}", [f"{part}_{when}" for part in parts])
-               for when in ("before", "after")]  # fmt: skip
-    percent += [(f"mean sureness {when}", [f"{part}_sureness_{when}" for part in parts])
-                for when in ("before", "after")]  # fmt: skip
-    percent += [
-        ("share of right rows", [f"{part}_right" for part in parts]),
-        ("right among the rows kept: all, 95 %, 90 %", ["right", *(f"right_kept_{s}" for s in ABSTAIN)]),
-    ]
-    numbers = [
-        ("factor", ["factor"]), ("stability with F / purity", ["stability_f", "stability_purity"]),
-        ("sureness with F / purity", ["sureness_f", "sureness_purity"]), ("share of classes >= 0.6", ["stable_share"]),
-        ("mean F of those / of the others", ["f_stable", "f_unstable"]),
-    ]  # fmt: skip
-    costs = [("seconds: fit / calibrating / stability", ["fit", "calibrating", "stability"])]
-    return "\n\n".join(
-        [table(cells, data_sets, percent, 100.0, 1), table(cells, data_sets, numbers, 1.0, 2),
-         table(cells, data_sets, costs, 1.0, 0)]
-    )  # fmt: skip
-
-
 def junk_tables(cells: list[dict], data_sets: list[str]) -> str:
     """Everything of the suite "junk" as Markdown."""
     about = {"data_set", "seed", "suite", *(k for k in cells[0] if k.startswith(("right", "junk_in")))}
@@ -244,30 +157,27 @@ def junk_tables(cells: list[dict], data_sets: list[str]) -> str:
                         table(cells, data_sets, kept, 100.0, 1)])  # fmt: skip
 
 
-SUITES = {"classes": (classes_cell, classes_tables), "junk": (junk_cell, junk_tables)}
 
 
 def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--suite", choices=SUITES, default="classes")
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/sureness.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/outliers.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    run_cell, tables = SUITES[arguments.suite]
     for seed in arguments.seeds:
         for data_set in arguments.sets:
-            key = {"suite": arguments.suite, "data_set": data_set, "seed": seed}
+            key = {"suite": "junk", "data_set": data_set, "seed": seed}
             if is_done(arguments.output, key):
                 continue
-            cell = {**key, **run_cell(arguments.data, data_set, seed)}
+            cell = {**key, **junk_cell(arguments.data, data_set, seed)}
             rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in cell.items()}
             add_cell(arguments.output, rounded)
-    cells = [c for c in read_cells(arguments.output) if c["suite"] == arguments.suite and c["seed"] in arguments.seeds]
-    print(tables([c for c in cells if c["data_set"] in arguments.sets], arguments.sets))
+    cells = [c for c in read_cells(arguments.output) if c["suite"] == "junk" and c["seed"] in arguments.seeds]
+    print(junk_tables([c for c in cells if c["data_set"] in arguments.sets], arguments.sets))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,245 @@
+"""The committee against a single fit and against an earlier version: accuracy, confidence, long tails, wrong labels.
+
+    python benchmarks/committee.py --data FOLDER --suite main
+    python benchmarks/committee.py --data FOLDER --suite main --before CHECKOUT/src
+    python benchmarks/committee.py --data FOLDER --suite small|tails|labels|states|members|axes
+
+FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). ``--before`` names the
+``src`` folder of another checkout, whose default RPIM is fitted to the same cases in a process of its own, right after
+ours. Every cell is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth
+of unlabelled rows is used for one thing: the figures at the end.
+
+main    default RPIM on the sets as they are
+small   12 classes, 5 of them known, 30 labelled rows a class: mean confidence against accuracy
+tails   classes whose sizes fall by 20:1 and 100:1
+labels  5 % of the labels flipped, at random or to the nearest known class
+states  the same case under several values of random_state
+members 1 to 32 members
+axes    what the committee is without one of its parts
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from cells import add_cell, is_done, read_cells
+from protocol import DATA_SETS, Case, load
+from rpim import RPIM, gcd_accuracy
+from rpim.metrics import contingency, expected_calibration_error
+
+Variant = dict[str, Any]
+
+
+def small_case(case: Case, seed: int, n_classes: int = 12, n_known: int = 5, n_labelled: int = 30) -> Case:
+    """Some classes of a case, with a few labels of fewer."""
+    random = np.random.RandomState(seed)
+    chosen = random.permutation(np.unique(case.truth))[:n_classes]
+    rows = np.flatnonzero(np.isin(case.truth, chosen))
+    truth = np.searchsorted(np.sort(chosen), case.truth[rows])
+    known = np.sort(random.permutation(n_classes)[:n_known])
+    y = np.full(len(rows), -1)
+    for c in known:
+        of_class = random.permutation(np.flatnonzero(truth == c))
+        y[of_class[: min(n_labelled, len(of_class) - 1)]] = c
+    return Case(case.X[rows], y, truth, known, n_classes)
+
+
+def flipped(case: Case, seed: int, how: str, share: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    """The labels with a share of them changed, and which were. (N,), (N,)"""
+    random = np.random.RandomState(seed)
+    labelled = np.flatnonzero(case.y >= 0)
+    rows = random.permutation(labelled)[: round(share * len(labelled))]
+    unit = case.X / np.linalg.norm(case.X, axis=1, keepdims=True)
+    means = np.stack([unit[case.y == c].mean(axis=0) for c in case.known])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    similarity = means @ means.T
+    np.fill_diagonal(similarity, -1.0)
+    y, place = case.y.copy(), {c: i for i, c in enumerate(case.known.tolist())}
+    for row in rows:
+        own = place[int(y[row])]
+        others = np.delete(np.arange(len(case.known)), own)
+        y[row] = case.known[similarity[own].argmax() if how == "nearest" else random.choice(others)]
+    was = np.zeros(len(y), dtype=bool)
+    was[rows] = True
+    return y, was
+
+
+def fit_and_measure(case: Case, y: np.ndarray, parameters: Variant, wrong: np.ndarray | None = None) -> dict[str, Any]:
+    """Fit the default RPIM, but for these parameters, and measure; it runs in earlier versions too."""
+    model = RPIM(case.n_classes, **{"random_state": 0, **parameters})
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(case.X, y)
+    seconds = time.perf_counter() - start
+    probabilities = model.predict_proba(case.X)[case.hidden]
+    truth, labels = case.truth[case.hidden], model.labels_[case.hidden]
+    confidence = probabilities[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
+    right = right_rows(truth, labels)
+    cell = {
+        **gcd_accuracy(truth, labels, case.known).as_dict(),
+        "calibration_error": float(expected_calibration_error(confidence, right)),
+        "confidence": float(confidence.mean()), "seconds": seconds,
+        "expected_accuracy": getattr(model, "expected_accuracy_", float("nan")),
+    }  # fmt: skip
+    if wrong is not None:
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        given = y >= 0
+        suspicion = -np.nan_to_num(model.label_quality_[given], nan=1.0)
+        found = np.array([issue.row for issue in model.label_issues_], dtype=int)
+        cell |= {
+            "issues": len(found), "wrong_found": int(wrong[found].sum()), "wrong": int(wrong.sum()),
+            "suggested_right": float(np.mean([
+                issue.suggested == case.truth[issue.row] for issue in model.label_issues_ if wrong[issue.row]
+            ] or [np.nan])),
+        }  # fmt: skip
+        if wrong.any():
+            cell |= {
+                "auroc": float(roc_auc_score(wrong[given], suspicion)),
+                "average_precision": float(average_precision_score(wrong[given], suspicion)),
+            }
+    return cell
+
+
+def right_rows(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Whether each row lies in the found class that is matched with its true one, as in GCD accuracy v2. (n,)"""
+    true_classes, t = np.unique(truth, return_inverse=True)
+    classes, p = np.unique(predicted, return_inverse=True)
+    found, matched = linear_sum_assignment(contingency(t, p, len(true_classes), len(classes)).T, maximize=True)
+    of_class = np.full(len(classes), -1)
+    of_class[found] = matched
+    return of_class[p] == t
+
+
+@contextlib.contextmanager
+def without(part: str) -> Iterator[None]:
+    """Within it, a committee lacks one of its parts."""
+    from rpim.methods import committee
+
+    def unchanged(probabilities: Any, *_: Any) -> Any:
+        return probabilities
+
+    replaced: dict[str, Any] = {
+        "hidden labels": {"N_FOLDS": 10**9},
+        "neighbours": {"propagate": unchanged},
+        "balance": {"balance": unchanged},
+        "other representations": {"KINDS": {"raw": None}},
+        "whitening": {"KINDS": {"raw": None, "centred": 0.0}},
+    }.get(part, {})
+    before = {name: getattr(committee, name) for name in replaced}
+    for name, value in replaced.items():
+        setattr(committee, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(committee, name, value)
+
+
+def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[str, int, Variant]]:
+    """Data set, seed and what is varied, of every cell of a suite."""
+    variants: dict[str, list[Variant]] = {
+        "main": [{}], "small": [{}], "tails": [{"tail": "-longtail"}, {"tail": "-longtail100"}],
+        "labels": [{"flip": "none"}, {"flip": "random"}, {"flip": "nearest"}],
+        "states": [{"random_state": state} for state in range(5)],
+        "members": [{"n_members": n} for n in (1, 2, 4, 8, 16, 32)],
+        "axes": [{"without": part} for part in (
+            "nothing", "hidden labels", "neighbours", "balance", "other representations", "whitening",
+        )],
+    }  # fmt: skip
+    for seed in seeds:
+        for data_set in sets:
+            for variant in variants[suite]:
+                yield data_set, seed, variant
+
+
+def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Variant) -> dict[str, Any]:
+    """One fit, measured."""
+    case = load(folder, data_set + variant.get("tail", ""), seed)
+    case = small_case(case, seed) if suite == "small" else case
+    y, wrong = case.y, None
+    if "flip" in variant:
+        y, wrong = (y, np.zeros(len(y), dtype=bool)) if variant["flip"] == "none" else flipped(
+            case, seed, variant["flip"]
+        )  # fmt: skip
+    parameters = {name: variant[name] for name in ("n_members", "random_state") if name in variant}
+    with without(variant.get("without", "nothing")):
+        return fit_and_measure(case, y, parameters, wrong)
+
+
+def in_other_checkout(source: Path, arguments: list[str]) -> dict[str, Any]:
+    """The same cell with the rpim of another checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    cell: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return cell
+
+
+def table(cells: list[dict[str, Any]], columns: list[str]) -> str:
+    """A row for each version, variant and data set: means over seeds, with the standard deviation of All."""
+    keys = sorted({(c["version"], json.dumps(c["variant"]), c["data_set"]) for c in cells})
+    lines = ["| version | variant | data set | seeds | All/Known/Unknown | " + " | ".join(columns) + " |"]
+    lines.append("|---" * (5 + len(columns)) + "|")
+    for version, variant, data_set in keys:
+        rows = [c for c in cells if (c["version"], json.dumps(c["variant"]), c["data_set"])
+                == (version, variant, data_set)]  # fmt: skip
+        shares = "/".join(f"{100 * np.mean([c[part] for c in rows]):.1f}" for part in ("all", "known", "unknown"))
+        spread = f" ±{100 * np.std([c['all'] for c in rows]):.1f}"
+        numbers = [f"{np.nanmean([c.get(name, np.nan) for c in rows]):.3g}" for name in columns]
+        lines.append(f"| {version} | {variant} | {data_set} | {len(rows)} | {shares}{spread} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--suite", default="main",
+                        choices=["main", "small", "tails", "labels", "states", "members", "axes"])  # fmt: skip
+    parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--before", type=Path, help="the src folder of another checkout")
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a variant as JSON: this cell alone, printed
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/committee.jsonl"))
+    arguments = parser.parse_args()
+    suite, folder = arguments.suite, arguments.data
+    if arguments.one is not None:
+        print(json.dumps(run_cell(suite, folder, arguments.sets[0], arguments.seeds[0], json.loads(arguments.one))))
+        return
+    for data_set, seed, variant in cells_of(suite, arguments.sets, arguments.seeds):
+        for version in ("this", *(["before"] if arguments.before else [])):
+            key = {"suite": suite, "data_set": data_set, "seed": seed, "variant": variant, "version": version}
+            if is_done(arguments.output, key):
+                continue
+            if version == "this":
+                cell = run_cell(suite, folder, data_set, seed, variant)
+            else:
+                one = ["--data", str(folder), "--suite", suite, "--sets", data_set, "--seeds", str(seed)]
+                cell = in_other_checkout(arguments.before, [*one, "--one", json.dumps(variant)])
+            rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in cell.items()}
+            add_cell(arguments.output, {**key, **rounded})
+    done = [c for c in read_cells(arguments.output) if c["suite"] == suite and c["seed"] in arguments.seeds]
+    columns = ["calibration_error", "confidence", "seconds"]
+    if suite == "labels":
+        columns = ["auroc", "average_precision", "issues", "wrong_found", "wrong", "suggested_right"]
+    print(table([c for c in done if c["data_set"] in arguments.sets], columns))
+
+
+if __name__ == "__main__":
+    main()
