@@ -6,8 +6,8 @@
 
 FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). ``--before`` names the
 ``src`` folder of another checkout, whose default RPIM is fitted to the same cases in a process of its own, right after
-ours. Every cell is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth
-of unlabelled rows is used for one thing: the figures at the end.
+ours. Every cell is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The
+truth of unlabelled rows is used for one thing: the figures at the end.
 
 main    default RPIM on the sets as they are
 small   12 classes, 5 of them known, 30 labelled rows a class: mean confidence against accuracy
