@@ -206,12 +206,12 @@ def test_one_new_class_and_none(method):
     [
         (np.eye(5), [0, 1, -1, -1, -1], 4),  # fewer rows than neighbours
         (np.eye(3), [0, 1, -1], 3),
-        (np.ones((40, 3)), [0, 1] * 5 + [-1] * 30, 5),  # all rows the same, and more classes than different rows
+        (np.eye(3)[[0, 1] * 20], [0, 1] * 5 + [-1] * 30, 5),  # more classes than different rows
         (np.repeat(np.eye(4), 20, axis=0), ([0] * 10 + [-1] * 10) + ([1] * 10 + [-1] * 10) + [-1] * 40, 4),
-        (np.zeros((20, 3)), [0, 1] * 2 + [-1] * 16, None),
     ],
-    ids=["five rows", "three rows", "one row forty times", "four rows twenty times", "zeros"],
+    ids=["five rows", "three rows", "two rows twenty times", "four rows twenty times"],
 )
+@pytest.mark.filterwarnings("ignore:Only 2 of 40 rows are different", "ignore:. of 5 classes ended without a row")
 def test_small_and_duplicated_rows(method, X, y, n_classes):
     y = np.array(y)
     model = method(n_classes=n_classes, random_state=0).fit(X, y)
@@ -221,6 +221,22 @@ def test_small_and_duplicated_rows(method, X, y, n_classes):
 
 
 @EVERY
+@pytest.mark.parametrize("X", [np.ones((40, 3)), np.zeros((40, 3)), np.arange(1, 41)[:, None] * np.ones(3)])
+@pytest.mark.parametrize("n_classes", [5, None])
+def test_rows_that_are_all_the_same_are_refused(method, X, n_classes):
+    with pytest.raises(InputError, match="All 40 rows are the same, so no class can be told from another"):
+        method(n_classes=n_classes).fit(X, [0, 1] * 5 + [-1] * 30)
+
+
+@EVERY
+@pytest.mark.filterwarnings("ignore:HDBSCAN found", "ignore:. of 5 classes ended without a row")
+def test_fewer_different_rows_than_classes_are_a_warning(method):
+    with pytest.warns(UserWarning, match=r"Only 2 of 40 rows are different, fewer than there are classes \(5\)"):
+        method(n_classes=5, random_state=0).fit(np.eye(3)[[0, 1] * 20], [0, 1] * 5 + [-1] * 30)
+
+
+@EVERY
+@pytest.mark.filterwarnings("ignore:2 of 5 classes ended without a row")
 def test_a_class_without_a_row_is_never_predicted(method):
     X, _, truth = groups(3)
     with pytest.warns(UserWarning, match="nothing to discover"):

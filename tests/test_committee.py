@@ -16,6 +16,7 @@ from rpim.core.representations import KINDS
 from rpim.methods import RIM, TIM, committee, infomax
 from rpim.methods.committee import N_FOLDS, Member, Trainer, label_folds, plan_members
 from rpim.optimise import Objective
+from rpim.row_files import RowFiles
 from rpim.unfinished import Unfinished, kept_in
 
 # -- who varies what ------------------------------------------------------------------------------------------------
@@ -183,6 +184,26 @@ def test_what_members_say_together(trainer):
     assert found.shares is None
 
 
+@pytest.mark.parametrize("class_sizes", ["equal", "estimated"])
+def test_classes_are_brought_into_balance_where_they_are_taken_to_be_equal(blobs, class_sizes):
+    x, truth = blobs([60, 30, 50, 10], 8, spread=0.3)
+    order = torch.argsort((truth > 1) | (torch.arange(150) % 2 == 0), stable=True)
+    x, truth = x[order], truth[order]
+    labels = truth[:45]
+    train = Trainer((x,), labels, label_folds(labels, 0), 4, Objective(), 0.01, RPIM()._new_head)
+    members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=class_sizes)]
+    found = committee.combine(train, members, 2, seed=0)
+    shares = found.probabilities.mean(dim=0)
+    shares[2:] = shares[2:].sort(descending=True).values
+    true = torch.bincount(truth) / 150
+    if class_sizes == "estimated":
+        torch.testing.assert_close(found.shares.sum(), torch.tensor(1.0))
+        torch.testing.assert_close(shares, true, atol=0.04, rtol=0.0)
+    else:
+        assert found.shares is None
+        assert float(shares.std()) < 0.75 * float(true.std())
+
+
 def test_labels_are_checked_by_the_members_that_did_not_see_them(trainer):
     train = trainer()
     plans = plan_members(16, 0, n_directions=8)
@@ -297,6 +318,15 @@ def test_nothing_depends_on_the_rows_of_unlabelled_truth(problem, whole):
     other = RPIM(6, n_members=8, random_state=0).fit(X, names)
     assert other.predict_proba(X).tobytes() == whole.predict_proba(X).tobytes()
     np.testing.assert_array_equal(other.label_quality_, whole.label_quality_)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_rows_that_are_all_the_same_are_refused(scale, tmp_path):
+    X, y = np.full((300, 4), scale), [0, 1] * 50 + [-1] * 200
+    np.save(tmp_path / "rows.npy", X)
+    for rows in (X, RowFiles(tmp_path / "rows.npy")):
+        with pytest.raises(InputError, match="All 300 rows are the same"):
+            RPIM(5).fit(rows, y)
 
 
 @pytest.mark.parametrize("n_members", [0, -1, 1.5, "many", None])

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from rpim.core.distillation import distil, initial_head, matching_factor
-from rpim.core.representations import fit_representation
 from rpim.engine import memory as engine_memory
 from rpim.head import Head
 from rpim.optimise import Schedule
@@ -109,27 +108,32 @@ def test_blocks_give_the_same_and_every_step_is_heard_of(rows, monkeypatch):
 def test_the_initial_head_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     targets = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
-    representation = fit_representation("raw", x, torch.tensor([0]))
-    head = initial_head(representation, x, targets, 25.0)
+    head = initial_head(x, targets, 25.0)
     # Means weighted by the targets: ((1, 0) + 0.5 (0, 1)) / 1.5 and (0.5 (0, 1) + (-1, 0)) / 1.5
     torch.testing.assert_close(head.prototypes, torch.tensor([[2 / 3, 1 / 3], [-2 / 3, 1 / 3]]))
     assert head.temperature == 25.0
 
 
-def test_the_initial_head_sees_rows_as_the_representation_does(blobs):
+def test_h_starts_as_the_identity(blobs):
     x, truth = blobs([20, 20, 20], 6, spread=0.3)
-    representation = fit_representation("whitened", x, truth[:20])
-    head = initial_head(representation, x, torch.eye(3)[truth], 25.0)
-    torch.testing.assert_close(head.transform(x), representation(x))
-    before = representation.shift.clone()
-    distil(x, torch.eye(3)[truth], head, Schedule(max_iter=2))
-    assert torch.equal(representation.shift, before), "the head has numbers of its own"
+    head = initial_head(x, torch.eye(3)[truth], 25.0)
+    torch.testing.assert_close(head.transform(x), x)
+
+
+def test_rows_of_a_class_that_it_never_saw_fit_less(blobs):
+    x, truth = blobs([40, 40, 40, 40, 40], 16, spread=0.1)
+    seen = truth < 4
+    targets = torch.eye(4)[truth[seen]]
+    head = initial_head(x[seen], targets, 25.0)
+    distil(x[seen], targets, head)
+    scores = head.outlier_scores(x)
+    assert float(scores[~seen].min()) > float(scores[seen].median())
 
 
 def test_a_class_that_no_target_has_stays_finite(blobs):
     x, truth = blobs([10, 10], 4)
     targets = torch.eye(3)[truth]
-    head = initial_head(fit_representation("centred", x, truth[:2]), x, targets, 25.0)
+    head = initial_head(x, targets, 25.0)
     distil(x, targets, head, Schedule(max_iter=20, weight_decay=0.0))
     assert all(value.isfinite().all() for value in head.parameters.values())
     assert head.predict(x).equal(truth)

@@ -16,7 +16,6 @@ from torch import Tensor
 from rpim.centroids import merged_clusters, nearest_centroid
 from rpim.core.distillation import SCHEDULE as DISTILLATION
 from rpim.core.distillation import distil, initial_head, matching_factor
-from rpim.core.representations import fit_representation
 from rpim.core.sampling import sample_rows
 from rpim.errors import InputError
 from rpim.head import Head
@@ -198,9 +197,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         problem.progress.stage("distilling the committee")
         step = _step_cost(x, problem.n_classes, self.h)
         problem.progress.expect(step * DISTILLATION.max_iter)
-        head = initial_head(
-            fit_representation("whitened", x, labels), x, combined.probabilities, self.temperature
-        )  # fmt: skip
+        head = initial_head(x, combined.probabilities, self.temperature)
         distil(x, combined.probabilities, head, on_step=lambda: problem.progress.advance(step))
         self.history_ = committee.mean_history(members)
         self.n_iter_ = len(self.history_)
