@@ -368,7 +368,8 @@ def test_one_label_a_class(problem):
     X, y, truth = problem
     single = np.full_like(y, -1)
     single[[0, 30, 60, 90]] = [0, 1, 2, 3]
-    model = RPIM(6, n_members=4, random_state=0).fit(X, single)
+    with pytest.warns(UserWarning, match="No known class has more than one labelled row"):
+        model = RPIM(6, n_members=4, random_state=0).fit(X, single)
     assert gcd_accuracy(truth[single < 0], model.labels_[single < 0], known=range(4)).all > 0.9
     assert np.isnan(model.expected_accuracy_), "no label was ever hidden"
     assert np.isnan(model.label_quality_).all()

@@ -129,7 +129,7 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     model = RPIM(8, random_state=0).fit(x.numpy(), y)
     assert steps == [len(x)] * (16 + 1) * 40
     assert model.n_iter_ == 40
-    assert DISTILLATION.max_iter == 100
+    assert DISTILLATION.max_iter == 50
     steps.clear()
     single = RPIM(8, n_members=1, random_state=0).fit(x.numpy(), y)
     assert steps == [len(x)] * single.n_iter_, "a single fit searches nothing"
