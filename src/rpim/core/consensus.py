@@ -97,9 +97,9 @@ def in_blocks(x: Tensor, member: Predictor) -> Iterator[tuple[slice, Tensor]]:
 def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_directions: int, seed: int) -> Tensor:
     """Rows that the members see alike lie close together: a random projection of all their votes. (N, d)
 
-    The votes of a row are sqrt(z_1), ..., sqrt(z_m) side by side. Distances between them are the mean Hellinger
-    distance of two rows over the members, whatever the members call their classes, and a random projection keeps
-    distances (Johnson and Lindenstrauss), so that the N x mK matrix is never written.
+    The votes of a row are sqrt(z_1), ..., sqrt(z_m) side by side. The squared distance of two rows is the sum over the
+    members of their squared Hellinger distances, up to a factor, whatever the members call their classes. A random
+    projection keeps distances (Johnson and Lindenstrauss), so that the N x mK matrix is never written.
     """
     votes = x.new_zeros(len(x), n_directions)
     generator = torch.Generator().manual_seed(seed)

@@ -38,6 +38,9 @@ from rpim.unfinished import Unfinished, fit_under_way
 COMMITTEE_ROWS = 50_000
 """Members see no more rows than this, or a hundred a class: what they cost does not grow with the data."""
 
+FACTOR_ROWS = 20_000
+"""About so many rows settle the factor of the logits after a training on all rows: one number."""
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -144,7 +147,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         )  # fmt: skip
         self.n_iter_ = len(self.history_)
         if self.n_members_ > 1:
-            trained.calibration = self.calibration_ = matching_factor(trained, head, problem.x)
+            every = max(1, len(problem.x) // FACTOR_ROWS)
+            trained.calibration = self.calibration_ = matching_factor(trained, head, problem.x[::every])
         return trained
 
     def _begin(self, problem: Problem, checkpoint: Unfinished | None) -> Beginning:
@@ -416,7 +420,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
 
 def _warn_of_members(combined: committee.Combined, n_known: int) -> None:
-    """Say where the members could not agree."""
+    """Say where the members could not agree, or most of them lost a class."""
+    losers = int((combined.lost > 0).sum())
+    if 2 * losers > len(combined.lost):
+        warnings.warn(
+            f"{losers} of {len(combined.lost)} members of the committee ended with classes that no row is in "
+            f"({float(combined.lost.double().mean()):.1f} on average): there may be fewer classes. Give a smaller "
+            "n_classes, or None to have it estimated.",
+            UserWarning, stacklevel=6,
+        )  # fmt: skip
     alone = torch.nonzero(combined.supporters[n_known:] < 2).flatten()
     there = ~combined.stability[n_known:].isnan()
     alone = alone[there[alone]]
