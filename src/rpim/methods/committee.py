@@ -3,7 +3,7 @@
 A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
 differ in all of them, and each does not see a part of the labels.
 
-1. `plan_members` draws who varies what; `train_member` trains one. Members are independent of each other.
+1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
    classes; members are matched with it and averaged (`consensus.py`); nearest neighbours are brought into agreement
    (`neighbors.py`) and classes into balance (`balance`).

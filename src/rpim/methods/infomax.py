@@ -165,8 +165,6 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.n_members_ = n_members if len(problem.x) > len(problem.labels) else 1
         self.search_: dict[str, dict[Any, float]] = {}
         self.calibration_ = 1.0
-        for name in ("stability_", "expected_accuracy_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
         for name in ("stability_", "expected_accuracy_"):  # of an earlier fit; a single one has none
             if hasattr(self, name):
                 delattr(self, name)
