@@ -185,7 +185,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
     assert pq.read_schema("spread/part-00000.parquet").equals(pq.read_schema("unspread.parquet"))
     code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--no-report", "-q")
     assert code == 0
-    Path("new.csv").write_text("text\nWhat is the rate of the euro?\nwhere is my stolen bank card\n")
+    Path("new.csv").write_text("text\nWhat is the exchange rate of the euro?\nwhere is my stolen bank card\n")
     assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 2) == (0, "", "")
     assert pq.read_table("classes")["label"].to_pylist() == ["rate", "card"]
     assert not list(Path().glob("classes.*"))

@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim.core import consensus
-from rpim.core.consensus import average, balance, best_match, class_stability, match, vote_embedding
+from rpim.core.consensus import (
+    average,
+    balance,
+    best_match,
+    calibrated_power,
+    class_stability,
+    match,
+    raised,
+    vote_embedding,
+)  # fmt: skip
 
 
 def seeded(seed=0):
@@ -220,3 +229,31 @@ def test_what_members_call_their_classes_does_not_change_distances_much():
         for order in ([0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 4, 2])
     ]
     torch.testing.assert_close(torch.cdist(*[votes[0]] * 2), torch.cdist(*[votes[1]] * 2), rtol=0.12, atol=1e-3)
+
+
+@pytest.mark.parametrize("true_power", [0.5, 1.0, 2.0])
+def test_the_power_by_which_labels_were_drawn_is_found(true_power):
+    p = torch.softmax(2.0 * torch.randn(4000, 6, generator=seeded(), dtype=torch.float64), dim=1)
+    labels = torch.multinomial(raised(p, true_power), 1, generator=seeded(1))[:, 0]
+    assert calibrated_power(p, labels) == pytest.approx(true_power, rel=0.1)
+
+
+def test_few_labels_change_the_confidence_little():
+    p = torch.tensor([[0.6, 0.4]]).double()
+    assert calibrated_power(p[:0], torch.empty(0, dtype=torch.long)) == 1.0
+    few, many = (calibrated_power(p.repeat(n, 1), torch.zeros(n, dtype=torch.long)) for n in (5, 500))
+    assert 1.0 < few < 1.2 < many <= 4.0
+
+
+def test_a_power_keeps_the_order_of_the_classes():
+    p = probabilities()
+    for power in (0.3, 1.0, 3.0):
+        z = raised(p, power)
+        torch.testing.assert_close(z.sum(dim=1), torch.ones(12, dtype=torch.float64))
+        assert torch.equal(z.argsort(dim=1), p.argsort(dim=1))
+    torch.testing.assert_close(raised(p, 1.0), p)
+
+
+def test_the_sizes_are_of_the_members_own_classes():
+    found = together(FIRST, SECOND, n_known=1)
+    assert found.sizes.tolist() == [[1, 2, 1], [1, 2, 1]]

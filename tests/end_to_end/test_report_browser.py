@@ -88,7 +88,6 @@ def test_bad_names_are_shown_and_not_obeyed(visit):
 def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
     page = visit()
     page.locator("#map-canvas").scroll_into_view_if_needed()
-    page.wait_for_timeout(300)  # it scrolls smoothly
     box = page.locator("#map-canvas").bounding_box()
     tip = page.locator("#map-tip")
     assert tip.is_hidden()
@@ -120,7 +119,6 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     write_report(discovery, tmp_path / "p.html", features=features, pictures=pictures)
     page = visit(where=(tmp_path / "p.html").as_uri())
     page.locator("#map-canvas").scroll_into_view_if_needed()
-    page.wait_for_timeout(300)  # it scrolls smoothly
     box = page.locator("#map-canvas").bounding_box()
     steps = ((box["x"] + x, box["y"] + y) for y in range(10, int(box["height"]), 6)
              for x in range(10, int(box["width"]), 6))  # fmt: skip

@@ -5,7 +5,8 @@ differ in all of them, and each does not see a part of the labels.
 
 1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
-   classes; members are matched with it and averaged (`consensus.py`); nearest neighbours are brought into agreement
+   classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
+   on labels that members did not see (`calibrated_power`); nearest neighbours are brought into agreement
    (`neighbors.py`) and classes into balance (`balance`).
 3. The average is distilled into one linear head (`distillation.py`), the model.
 
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor
 
 from rpim.centroids import merged_clusters, nearest_centroid
-from rpim.core.consensus import average, balance, class_stability, in_blocks, vote_embedding
+from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
 from rpim.core.neighbors import N_NEIGHBORS, nearest_neighbors, neighbor_mean, propagate
 from rpim.core.representations import KINDS, Representation, fit_representation
 from rpim.engine import InMemory
 from rpim.head import Head
+from rpim.methods.label_checks import LabelCheck
 from rpim.optimise import Objective, Schedule, optimise
 from rpim.starts import ClassSizes, estimated_shares
 from rpim.tensor_files import pack, unpack
@@ -169,7 +171,7 @@ class Member:
 class Trainer:
     """Trains any member: what all of them share. It can be sent to another process."""
 
-    embeddings: tuple[Tensor, ...]  # (N, D) each, the labelled rows first
+    x: Tensor  # (N, D), the labelled rows first; the embeddings side by side where there are several
     labels: Tensor  # (n_labelled,)
     folds: Tensor  # (n_labelled,)
     n_classes: int
@@ -177,9 +179,11 @@ class Trainer:
     weight_decay: float
     new_head: Callable[[Tensor], Head]
     keep: bool = True
+    embeddings: tuple[slice, ...] = (slice(None),)
+    """The columns of each embedding."""
 
     def __call__(self, plan: MemberPlan) -> Member:
-        x = self.embeddings[plan.embedding]
+        x = self.x[:, self.embeddings[plan.embedding]]
         hidden = self.folds == plan.fold
         order = torch.cat([
             torch.nonzero(~hidden).flatten(), torch.nonzero(hidden).flatten(),
@@ -193,7 +197,15 @@ class Trainer:
             rows, labels, self.n_classes, replace(self.objective, trade_off=plan.trade_off), self.new_head,
             class_sizes=plan.class_sizes, seed=plan.seed, weight_decay=self.weight_decay, keep=self.keep,
         )  # fmt: skip
-        return Member(plan, representation, head, history)
+        return Member(plan, self._of_all_columns(representation, plan.embedding), head, history)
+
+    def _of_all_columns(self, representation: Representation, embedding: int) -> Representation:
+        """The same representation, of rows with all embeddings: zeros for the columns of the others."""
+        if len(self.embeddings) == 1:
+            return representation
+        matrix = representation.matrix.new_zeros(len(representation.matrix), self.x.shape[1])
+        matrix[:, self.embeddings[embedding]] = representation.matrix
+        return Representation(matrix, representation.shift)
 
 
 def train(
@@ -216,7 +228,7 @@ class Combined:
     Parameters
     ----------
     probabilities : (N, K)
-        Averaged, in agreement with neighbours, and balanced.
+        Averaged, calibrated, in agreement with neighbours, and balanced.
     shares : (K,), optional
         The shares of the rows that the members found, where all estimate them; None where classes are equally large.
     stability : (K,)
@@ -225,8 +237,8 @@ class Combined:
         How many members have the class, with a Jaccard index of a half at least.
     lost : (n_members,)
         How many classes each member lost: those that no row chose.
-    out_of_bag : (n_labelled, K)
-        The mean over the members that did not see the row's label; NaN where all did.
+    label_check : LabelCheck
+        What the members that did not see a label say of its row.
     """
 
     probabilities: Tensor
@@ -234,12 +246,12 @@ class Combined:
     stability: Tensor
     supporters: Tensor
     lost: Tensor
-    out_of_bag: Tensor
+    label_check: LabelCheck
 
 
 def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int) -> Combined:
     """Match, average, bring neighbours into agreement and classes into balance."""
-    x, labels, n_classes = trainer.embeddings[0], trainer.labels, trainer.n_classes
+    x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
     space = fit_representation("whitened", x, labels)(x)
     neighbors = nearest_neighbors(space, N_NEIGHBORS)
     del space
@@ -256,22 +268,19 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     reference = judge.assess(votes)[0]
     del votes
     consensus = average(x, members, reference, n_known)
-    spread = propagate(consensus.probabilities, neighbors, labels)
+    out_of_bag = _out_of_bag(x, members, consensus.orders, trainer)
+    check = LabelCheck.of(out_of_bag, labels)
+    trusted = ~check.quality.isnan() & ~check.suspect
+    power = calibrated_power(out_of_bag[trusted], labels[trusted])
+    spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
     shares = spread.mean(dim=0) if estimated else None
     final = spread if estimated else balance(spread, spread.new_full((n_classes,), 1.0 / n_classes))
     classes = final.argmax(dim=1)
     classes[: len(labels)] = labels
     jaccard = class_stability(x, members, consensus.orders, classes, len(labels))
     return Combined(
-        final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0),
-        torch.tensor([_n_lost(x, member, n_classes) for member in members]),
-        _out_of_bag(x, members, consensus.orders, trainer),
-    )  # fmt: skip
-
-
-def _n_lost(x: Tensor, member: Member, n_classes: int) -> int:
-    predicted = torch.cat([z.argmax(dim=1) for _, z in in_blocks(x, member)])
-    return int((torch.bincount(predicted, minlength=n_classes) == 0).sum())
+        final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0), (consensus.sizes == 0).sum(dim=1), check
+    )
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:

@@ -190,7 +190,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             class_sizes=setting.class_sizes, trade_offs=None if self._varied("trade_off") else (setting.trade_off,),
         )  # fmt: skip
         trainer = committee.Trainer(
-            (x,), labels, committee.label_folds(labels, seeds[1]), problem.n_classes, self._objective(setting),
+            x, labels, committee.label_folds(labels, seeds[1]), problem.n_classes, self._objective(setting),
             setting.weight_decay, self._new_head, keep=not self.low_memory,
         )  # fmt: skip
         members = self._train_members(trainer, plans, problem, checkpoint)
@@ -204,7 +204,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.history_ = committee.mean_history(members)
         self.n_iter_ = len(self.history_)
         self.stability_: NDArray[np.float64] = combined.stability.double().cpu().numpy()
-        self._label_check = LabelCheck.of(combined.out_of_bag, labels)
+        self._label_check = combined.label_check
         self._labelled_rows = np.arange(len(labels)) if sample is None else sample[: len(labels)].cpu().numpy()
         self.expected_accuracy_ = self._label_check.accuracy
         if np.isnan(self.expected_accuracy_):
@@ -226,7 +226,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         if checkpoint is not None:
             kept = {number: committee.Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
             found = {number: member for number, member in kept.items() if [member.plan] == plans[number : number + 1]}
-        costs = [_step_cost(trainer.embeddings[0][:, : plan.n_directions], problem.n_classes, self.h)
+        costs = [_step_cost(trainer.x[:, : plan.n_directions], problem.n_classes, self.h)
                  * committee.SCHEDULE.max_iter for plan in plans]  # fmt: skip
         problem.progress.expect(sum(costs))
         problem.progress.stage(f"training {len(plans)} members")
