@@ -21,12 +21,18 @@ import torch
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, load
 from rpim import PIM, RPIM, gcd_accuracy
-from rpim.methods.base import DiscoveryEstimator
+from rpim.estimators.base import DiscoveryEstimator
 
 # PIM as published, but for three things that make it affordable on two cores: 200 steps at five times the learning
 # rate instead of 1000 (the suite "schedule" shows what that changes), 256 principal directions, 20 restarts of k-means.
-PIM_PAPER = {"settings": "paper", "weight_decay": 0.01, "learning_rate": 5e-3, "max_iter": 200, "n_init": 20,
-             "n_components": 256}  # fmt: skip
+PIM_PAPER = {
+    "settings": "paper",
+    "weight_decay": 0.01,
+    "learning_rate": 5e-3,
+    "max_iter": 200,
+    "n_init": 20,
+    "n_components": 256,
+}
 FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "n_members": 1}
 # RPIM with the paper's beta, one start and 200 steps, at a given lambda: for comparisons at equal lambda.
 RPIM_PAPER = {**PIM_PAPER, "beta": 0.05}
@@ -47,8 +53,12 @@ def suites() -> dict[str, dict[str, Make]]:
                 parts = {"h": h, "pseudo_labels": r, "mixed_labels": s}
                 ablation[name] = lambda k, p=parts: RPIM(k, **p, **FIXED, beta=0.2, random_state=0)
     readings: dict[str, Make] = {"default": lambda k: RPIM(k, **FIXED, beta=0.2, random_state=0)}
-    changes = {"supervision": ["added"], "beta": [0.05, 0.4], "sinkhorn_epsilon": [0.25, 0.5],
-               "sinkhorn_iterations": [1, 10]}  # fmt: skip
+    changes = {
+        "supervision": ["added"],
+        "beta": [0.05, 0.4],
+        "sinkhorn_epsilon": [0.25, 0.5],
+        "sinkhorn_iterations": [1, 10],
+    }
     for parameter, values in changes.items():
         for value in values:
             changed = {**FIXED, "beta": 0.2, parameter: value}
@@ -115,8 +125,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--suite", choices=everything, default="main")
     parser.add_argument("--settings", nargs="+", help="only these settings of the suite")
-    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
-                        default=list(DATA_SETS))  # fmt: skip
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
+        default=list(DATA_SETS),
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/accuracy.jsonl"))
     parser.add_argument("--threads", type=int)

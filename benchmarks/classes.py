@@ -21,7 +21,7 @@ import numpy as np
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, Case, largest_known, load
 from rpim import RPIM, estimate_n_classes, gcd_accuracy
-from rpim.search.class_count import ESTIMATORS
+from rpim.estimators.class_count import ESTIMATORS
 
 SHARES = (0.25, 0.5, 0.75)
 
@@ -32,9 +32,12 @@ def run_cell(case: Case, estimator: str, known_accuracy: dict[int, tuple[float, 
     found = estimate_n_classes(case.X, case.y, method=estimator, random_state=0)
     seconds = time.perf_counter() - start
     counted = {
-        "n_classes": case.n_classes, "estimate": found.n_classes, "low": found.low, "high": found.high,
+        "n_classes": case.n_classes,
+        "estimate": found.n_classes,
+        "low": found.low,
+        "high": found.high,
         "seconds": round(seconds, 2),
-    }  # fmt: skip
+    }
     if known_accuracy is None:
         return counted
     if found.n_classes not in known_accuracy:
@@ -101,8 +104,12 @@ def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
-                        default=list(DATA_SETS))  # fmt: skip
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        choices=[*DATA_SETS, *(n + tail for n in DATA_SETS for tail in TAILS)],
+        default=list(DATA_SETS),
+    )
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--known", choices=["drawn", "largest"], default="drawn")
@@ -125,9 +132,10 @@ def main() -> None:
                     made = run_cell(case, estimator, accuracy)
                     add_cell(arguments.output, {**keys[estimator], **made})
     cells = [
-        c for c in read_cells(arguments.output)
+        c
+        for c in read_cells(arguments.output)
         if c["seed"] in arguments.seeds and c["data_set"] in arguments.sets and c["known"] == arguments.known
-    ]  # fmt: skip
+    ]
     print(table(cells, arguments.sets, arguments.shares))
 
 

@@ -92,9 +92,10 @@ def fit_and_measure(case: Case, y: np.ndarray, parameters: Variant, wrong: np.nd
     cell = {
         **gcd_accuracy(truth, labels, case.known).as_dict(),
         "calibration_error": float(expected_calibration_error(confidence, right)),
-        "confidence": float(confidence.mean()), "seconds": seconds,
+        "confidence": float(confidence.mean()),
+        "seconds": seconds,
         "expected_accuracy": getattr(model, "expected_accuracy_", float("nan")),
-    }  # fmt: skip
+    }
     if wrong is not None:
         from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -102,11 +103,16 @@ def fit_and_measure(case: Case, y: np.ndarray, parameters: Variant, wrong: np.nd
         suspicion = -np.nan_to_num(model.label_quality_[given], nan=1.0)
         found = np.array([issue.row for issue in model.label_issues_], dtype=int)
         cell |= {
-            "issues": len(found), "wrong_found": int(wrong[found].sum()), "wrong": int(wrong.sum()),
-            "suggested_right": float(np.mean([
-                issue.suggested == case.truth[issue.row] for issue in model.label_issues_ if wrong[issue.row]
-            ] or [np.nan])),
-        }  # fmt: skip
+            "issues": len(found),
+            "wrong_found": int(wrong[found].sum()),
+            "wrong": int(wrong.sum()),
+            "suggested_right": float(
+                np.mean(
+                    [issue.suggested == case.truth[issue.row] for issue in model.label_issues_ if wrong[issue.row]]
+                    or [np.nan]
+                )
+            ),
+        }
         if wrong.any():
             cell |= {
                 "auroc": float(roc_auc_score(wrong[given], suspicion)),
@@ -131,7 +137,7 @@ def without(part: str) -> Iterator[None]:
     if part == "nothing":
         yield
         return
-    from rpim.methods import committee
+    from rpim.estimators import committee
 
     def unchanged(probabilities: Any, *_: Any) -> Any:
         return probabilities
@@ -156,14 +162,24 @@ def without(part: str) -> Iterator[None]:
 def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[str, int, Variant]]:
     """Data set, seed and what is varied, of every cell of a suite."""
     variants: dict[str, list[Variant]] = {
-        "main": [{}], "small": [{}], "tails": [{"tail": "-longtail"}, {"tail": "-longtail100"}],
+        "main": [{}],
+        "small": [{}],
+        "tails": [{"tail": "-longtail"}, {"tail": "-longtail100"}],
         "labels": [{"flip": "none"}, {"flip": "random"}, {"flip": "nearest"}],
         "states": [{"random_state": state} for state in range(5)],
         "members": [{"n_members": n} for n in (1, 2, 4, 8, 16, 32)],
-        "axes": [{"without": part} for part in (
-            "nothing", "hidden labels", "neighbours", "balance", "other representations", "whitening",
-        )],
-    }  # fmt: skip
+        "axes": [
+            {"without": part}
+            for part in (
+                "nothing",
+                "hidden labels",
+                "neighbours",
+                "balance",
+                "other representations",
+                "whitening",
+            )
+        ],
+    }
     for seed in seeds:
         for data_set in sets:
             for variant in variants[suite]:
@@ -176,9 +192,9 @@ def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Varian
     case = small_case(case, seed) if suite == "small" else case
     y, wrong = case.y, None
     if "flip" in variant:
-        y, wrong = (y, np.zeros(len(y), dtype=bool)) if variant["flip"] == "none" else flipped(
-            case, seed, variant["flip"]
-        )  # fmt: skip
+        y, wrong = (
+            (y, np.zeros(len(y), dtype=bool)) if variant["flip"] == "none" else flipped(case, seed, variant["flip"])
+        )
     parameters = {name: variant[name] for name in ("n_members", "random_state") if name in variant}
     with without(variant.get("without", "nothing")):
         return fit_and_measure(case, y, parameters, wrong)
@@ -200,8 +216,9 @@ def table(cells: list[dict[str, Any]], columns: list[str]) -> str:
     lines = ["| version | variant | data set | seeds | All/Known/Unknown | " + " | ".join(columns) + " |"]
     lines.append("|---" * (5 + len(columns)) + "|")
     for version, variant, data_set in keys:
-        rows = [c for c in cells if (c["version"], json.dumps(c["variant"]), c["data_set"])
-                == (version, variant, data_set)]  # fmt: skip
+        rows = [
+            c for c in cells if (c["version"], json.dumps(c["variant"]), c["data_set"]) == (version, variant, data_set)
+        ]
         shares = "/".join(f"{100 * np.mean([c[part] for c in rows]):.1f}" for part in ("all", "known", "unknown"))
         spread = f" ±{100 * np.std([c['all'] for c in rows]):.1f}"
         numbers = [f"{np.nanmean([c.get(name, np.nan) for c in rows]):.3g}" for name in columns]
@@ -213,8 +230,9 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--suite", default="main",
-                        choices=["main", "small", "tails", "labels", "states", "members", "axes"])  # fmt: skip
+    parser.add_argument(
+        "--suite", default="main", choices=["main", "small", "tails", "labels", "states", "members", "axes"]
+    )
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--before", type=Path, help="the src folder of another checkout")

@@ -20,13 +20,13 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from rpim.embed.embedding import embed
-from rpim.embed.encoders import open_encoder
-from rpim.embed.images import IMAGE_ENCODERS, TimmEncoder
-from rpim.embed.items import Items
-from rpim.embed.libraries import library
-from rpim.embed.sources import read_source
-from rpim.features import FeatureSet
+from rpim.data.feature_set import FeatureSet
+from rpim.embedding.embed import embed
+from rpim.embedding.encoders import open_encoder
+from rpim.embedding.images import IMAGE_ENCODERS, TimmEncoder
+from rpim.embedding.items import Items
+from rpim.embedding.libraries import library
+from rpim.embedding.sources import read_source
 
 
 def photographs(folder: Path, n: int) -> Items:
@@ -56,9 +56,13 @@ def onnx_ratio(encoder: TimmEncoder, place: Path) -> float:
     """How many times as long torch takes as onnxruntime for the same pass, at best of three."""
     size = encoder.prepare.size
     torch.onnx.export(
-        encoder.model, (torch.zeros(2, 3, size, size),), place, dynamo=True, verbose=False,
+        encoder.model,
+        (torch.zeros(2, 3, size, size),),
+        place,
+        dynamo=True,
+        verbose=False,
         dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},),
-    )  # fmt: skip
+    )
     prepared = np.random.default_rng(0).integers(0, 256, (16, 3, size, size)).astype(np.uint8)
     best = []
     for one in (encoder, open_encoder("images", str(place))):

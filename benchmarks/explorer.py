@@ -117,11 +117,14 @@ def main() -> None:
                 kind, share = page.evaluate("[rpim.mapFacts.renderer, rpim.mapFacts.share]")
                 page.evaluate("rpim.mapFacts.least = 1")
                 every = Frames(browser, page)
-                print(f"{n:,} rows: classes after {listed:.2f} s, map after {mapped:.2f} s; panning by {kind} "
-                      f"{some.displayed:.0f} frames a second displayed, {some.asked:.0f} asked for (slowest 5 %: "
-                      f"{some.slowest:.0f}) with {share:.0%} of the points drawn while it moves; with all "
-                      f"{every.displayed:.0f} and {every.asked:.0f}; "
-                      f"load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+                print(
+                    f"{n:,} rows: classes after {listed:.2f} s, map after {mapped:.2f} s; panning by {kind} "
+                    f"{some.displayed:.0f} frames a second displayed, {some.asked:.0f} asked for (slowest 5 %: "
+                    f"{some.slowest:.0f}) with {share:.0%} of the points drawn while it moves; with all "
+                    f"{every.displayed:.0f} and {every.asked:.0f}; "
+                    f"load {os.getloadavg()[0]:.1f}",
+                    flush=True,
+                )
                 page.close()
                 if n == 100_000:
                     alone, _ = decisions_per_second(address)

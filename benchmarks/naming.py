@@ -26,8 +26,8 @@ from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS
 from rpim import RPIM, FeatureSet
 from rpim.benchmark.protocol import divide, make_case
-from rpim.naming import class_tf_idf, keywords
-from rpim.words import words_of
+from rpim.runs.keywords import class_tf_idf, keywords
+from rpim.runs.words import words_of
 
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4
@@ -89,8 +89,11 @@ def holds(terms: list[str], truth: list[str]) -> bool:
     """Whether a word of the terms and one of the truth begin with the same five letters, or as many as they have."""
     return any(
         word[:STEM].startswith(true[:STEM]) or true[:STEM].startswith(word[:STEM])
-        for term in terms for word in term.split() for true in truth if min(len(word), len(true)) > 2 or word == true
-    )  # fmt: skip
+        for term in terms
+        for word in term.split()
+        for true in truth
+        if min(len(word), len(true)) > 2 or word == true
+    )
 
 
 def table(cells: list[dict], data_sets: list[str]) -> str:

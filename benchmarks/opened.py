@@ -14,11 +14,10 @@ import numpy as np
 from sklearn.datasets import load_digits, make_blobs
 
 from rpim import RPIM, Discovery, FeatureSet
-from rpim.demo import digits
+from rpim.cli.demo import digits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "n_init": 1,
-         "random_state": 0}  # fmt: skip
+QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "n_init": 1, "random_state": 0}
 
 
 def digits_run(folder: Path) -> Path:
@@ -26,7 +25,7 @@ def digits_run(folder: Path) -> Path:
     from PIL import Image
 
     from rpim.explorer.workbench import MAP_FILE
-    from rpim.maps import two_dimensional
+    from rpim.runs.maps import two_dimensional
 
     features = digits()
     paths = []
@@ -67,7 +66,7 @@ def synthetic_run(folder: Path, n_rows: int, n_classes: int = 200) -> Path:
 def explorer(run: Path) -> Iterator[str]:
     """``rpim explore`` on a run; the address with its key."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rpim.cli", "explore", run, "--no-browser"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "-m", "rpim.cli.main", "explore", run, "--no-browser"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None

@@ -22,8 +22,8 @@ from sklearn.metrics import roc_auc_score
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, load
 from rpim import RPIM
+from rpim.core.outliers import least_fitting
 from rpim.metrics import contingency
-from rpim.outliers import least_fitting
 
 OTHER = {"banking77": "clinc150", "clinc150": "banking77", "cub200": "cifar100", "cifar100": "cub200"}
 JUNK = 0.1
@@ -127,10 +127,12 @@ def _mahalanobis(x: np.ndarray, classes: np.ndarray, means: np.ndarray) -> tuple
 
 def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
     rows = _unit(x).astype(np.float32)
-    return np.concatenate([
-        1.0 - np.partition(rows[i : i + 1000] @ rows.T, -(k + 1), axis=1)[:, -(k + 1)]  # the row itself is nearest
-        for i in range(0, len(rows), 1000)
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            1.0 - np.partition(rows[i : i + 1000] @ rows.T, -(k + 1), axis=1)[:, -(k + 1)]  # the row itself is nearest
+            for i in range(0, len(rows), 1000)
+        ]
+    )
 
 
 def table(cells: list[dict], data_sets: list[str], rows: list[tuple[str, list[str]]], scale: float, digits: int) -> str:
@@ -141,7 +143,7 @@ def table(cells: list[dict], data_sets: list[str], rows: list[tuple[str, list[st
         shown = [
             "/".join(f"{np.nanmean(v):.{digits}f}" for v in values) + f" ±{np.nanstd(values[0]):.{digits}f}"
             for values in of_set
-        ]  # fmt: skip
+        ]
         average = "/".join(f"{np.mean([np.nanmean(v[j]) for v in of_set]):.{digits}f}" for j in range(len(keys)))
         lines.append(f"| {name} | " + " | ".join(shown) + f" | {average} |")
     return "\n".join(lines)
@@ -151,12 +153,13 @@ def junk_tables(cells: list[dict], data_sets: list[str]) -> str:
     """Everything of the suite "junk" as Markdown."""
     about = {"data_set", "seed", "suite", *(k for k in cells[0] if k.startswith(("right", "junk_in")))}
     names = sorted((k for k in cells[0] if k not in about), key=lambda k: -np.mean([c[k] for c in cells]))
-    kept = [("right among the rows kept: all, 95 %, 90 %", ["right", *(f"right_kept_{s}" for s in ABSTAIN)]),
-            ("junk among the 5 % / 10 % left out", [f"junk_in_left_out_{s}" for s in ABSTAIN])]  # fmt: skip
-    return "\n\n".join([table(cells, data_sets, [(name, [name]) for name in names], 100.0, 1),
-                        table(cells, data_sets, kept, 100.0, 1)])  # fmt: skip
-
-
+    kept = [
+        ("right among the rows kept: all, 95 %, 90 %", ["right", *(f"right_kept_{s}" for s in ABSTAIN)]),
+        ("junk among the 5 % / 10 % left out", [f"junk_in_left_out_{s}" for s in ABSTAIN]),
+    ]
+    return "\n\n".join(
+        [table(cells, data_sets, [(name, [name]) for name in names], 100.0, 1), table(cells, data_sets, kept, 100.0, 1)]
+    )
 
 
 def main() -> None:

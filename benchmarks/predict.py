@@ -1,7 +1,7 @@
 """Prediction on new rows: what rows of another encoder look like to a run, and memory as the file grows.
 
-    python benchmarks/predict.py                   memory alone
-    python benchmarks/predict.py --data FOLDER     encoders as well, on FOLDER/features/*.npz (see protocol.py)
+python benchmarks/predict.py                   memory alone
+python benchmarks/predict.py --data FOLDER     encoders as well, on FOLDER/features/*.npz (see protocol.py)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from protocol import DATA_SETS
 from rpim import RPIM, Discovery, FeatureSet, Predictor
 from rpim.benchmark.cell import peak_memory_mb
-from rpim.embedding_space import MIN_FITTED_ROWS, EmbeddingSpace
+from rpim.runs.embedding_space import MIN_FITTED_ROWS, EmbeddingSpace
 from speed import in_a_process_of_its_own, rows_and_labels
 
 PAIRS = (("banking77", "clinc150"), ("clinc150", "banking77"), ("cub200", "cifar100"), ("cifar100", "cub200"))
@@ -54,16 +54,21 @@ def alignments(run: FeatureSet, other: FeatureSet, n_fitted: int | None, random:
         X = TruncatedSVD(width, random_state=0).fit_transform(counts)
         words = spread([of(X, n) for n in SIZES for _ in range(N_DRAWS)])
     return [
-        spread([of(other.X, n) for n in SIZES for _ in range(N_DRAWS)]), f"{min(single):.1f}", spread(shuffled),
-        spread([of(X @ rotation, 1000) for X in both for rotation in rotations]), words,
-    ]  # fmt: skip
+        spread([of(other.X, n) for n in SIZES for _ in range(N_DRAWS)]),
+        f"{min(single):.1f}",
+        spread(shuffled),
+        spread([of(X @ rotation, 1000) for X in both for rotation in rotations]),
+        words,
+    ]
 
 
 def encoders(folder: Path) -> None:
     """The table of docs/results.md."""
     sets = {name: FeatureSet.read(folder / "features" / f"{file}.npz") for name, file in DATA_SETS.items()}
-    print("| run | rows | other subject, same encoder | its single classes, the least | columns shuffled | rotated "
-          "| tf-idf, 384 directions |\n|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        "| run | rows | other subject, same encoder | its single classes, the least | columns shuffled | rotated "
+        "| tf-idf, 384 directions |\n|---|---|---|---|---|---|---|"
+    )
     for n_fitted in (None, MIN_FITTED_ROWS):
         for run, other in PAIRS:
             cells = alignments(sets[run], sets[other], n_fitted, np.random.default_rng(0))
@@ -93,8 +98,10 @@ def memory() -> None:
             pq.write_table(pa.table({"features": lists}), f"{folder}/new.parquet", use_dictionary=False)
             arguments = (f"{folder}/run", f"{folder}/new.parquet")
             used = [in_a_process_of_its_own(memory_of_a_prediction, *arguments, whole) for whole in (False, True)]
-            print(f"| {times * len(X)} | {times * X.nbytes / 2**20:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB |",
-                  flush=True)  # fmt: skip
+            print(
+                f"| {times * len(X)} | {times * X.nbytes / 2**20:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB |",
+                flush=True,
+            )
 
 
 def main() -> None:

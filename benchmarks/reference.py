@@ -32,9 +32,17 @@ class Reference:
 
 
 def pim(
-    x: Tensor, y: Tensor, n_classes: int, *, restarts: int = 100, steps: int = 1000, lr: float = 1e-3,
-    timed_restarts: int | None = None, timed_steps: int | None = None, seed: int = 0,
-) -> Reference:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    n_classes: int,
+    *,
+    restarts: int = 100,
+    steps: int = 1000,
+    lr: float = 1e-3,
+    timed_restarts: int | None = None,
+    timed_steps: int | None = None,
+    seed: int = 0,
+) -> Reference:
     """The whole procedure on unit rows ``x`` with labels ``y`` (-1 for none).
 
     ``timed_restarts`` and ``timed_steps`` run it shorter (at a learning rate that is larger in the same ratio) and
@@ -94,9 +102,9 @@ def _kmeans(x: Tensor, y: Tensor, n_classes: int, restarts: int, generator: torc
         for _ in range(50):
             distance = torch.cdist(x, centroids)
             assigned = torch.where(known, y, distance.argmin(dim=1))
-            moved = torch.stack([
-                x[assigned == k].mean(dim=0) if (assigned == k).any() else centroids[k] for k in range(n_classes)
-            ])
+            moved = torch.stack(
+                [x[assigned == k].mean(dim=0) if (assigned == k).any() else centroids[k] for k in range(n_classes)]
+            )
             shift = (moved - centroids).square().sum()
             centroids = moved
             if shift < 1e-4:

@@ -31,9 +31,15 @@ def fitted(n_rows: int) -> tuple[Discovery, FeatureSet]:
     labels = np.where((truth < N_KNOWN) & (random.rand(n_rows) < 0.5), names, "")
     features = FeatureSet.from_arrays(X, labels=labels, texts=texts, truth=names)
     model = RPIM(
-        N_CLASSES, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=10,
+        N_CLASSES,
+        trade_off=0.1,
+        weight_decay=0.01,
+        beta=0.2,
+        n_members=1,
+        n_init=1,
+        max_iter=10,
         random_state=0,
-    )  # fmt: skip
+    )
     return Discovery.from_fit(model.fit(features.rows(), features.labels), features), features
 
 

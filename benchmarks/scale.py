@@ -30,7 +30,7 @@ import numpy as np
 from sklearn.base import clone
 
 if TYPE_CHECKING:
-    from rpim.methods.infomax import InfoMaxEstimator
+    from rpim.estimators.infomax import InfoMaxEstimator
 
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
@@ -59,7 +59,7 @@ def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:
 
 def read_seconds(path: Path, *, cold: bool) -> float:
     """One pass over the file in the blocks that a step reads, from the disk or from the system's cache."""
-    from rpim.row_files import RowFiles
+    from rpim.data.row_files import RowFiles
 
     if cold:
         with open(path, "rb") as file:
@@ -75,9 +75,9 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
     import torch
 
     from rpim import PIM, RPIM
+    from rpim._common.progress import told_to
     from rpim.benchmark.cell import peak_memory_mb
-    from rpim.progress import told_to
-    from rpim.row_files import RowFiles
+    from rpim.data.row_files import RowFiles
 
     torch.set_num_threads(int(task["threads"]))
     stages: list[tuple[str, list[float]]] = []
@@ -92,22 +92,25 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
     if task["method"] == "RPIM" and not task.get("whole"):
         parameters["beta"] = 0.2
     model = method(N_CLASSES, random_state=0, max_iter=task["steps"], **parameters)
-    place = contextlib.nullcontext()
+    place = contextlib.nullcontext(lambda rows: rows)
     if task.get("workers"):
-        from rpim.cluster.training import on_ray
+        from rpim import on_ray
 
         place = on_ray(workers=int(task["workers"]))
-    with place:
+    with place as spread:
         start = time.perf_counter()
         with told_to(listen):
-            model.fit(RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"])))
+            model.fit(spread(RowFiles(str(task["rows"]), memory=str(task["memory"]))), np.load(str(task["labels"])))
         total = time.perf_counter() - start
     ticks = dict(stages)["training"]
     return {
-        **task, "total": total, "steps": model.n_iter_, "peak": peak_memory_mb() * 1024**2,
+        **task,
+        "total": total,
+        "steps": model.n_iter_,
+        "peak": peak_memory_mb() * 1024**2,
         "step": (ticks[-1] - ticks[1]) / max(len(ticks) - 2, 1),  # without the first, which has to warm up
         "stages": {name: times[-1] - times[0] for name, times in stages},
-    }  # fmt: skip
+    }
 
 
 def in_a_process(**task: object) -> dict[str, object]:
@@ -134,8 +137,9 @@ def sizes(folder: Path, largest: int, memory: str, steps: int) -> None:
             before = step
             print(
                 f"{method:6} {n_rows:>10,}  {cold:9.2f} {warm:5.2f} {step:7.2f}  {step / warm:14.1f}  {growth:>6}  "
-                f"{peak:5.2f}", flush=True,
-            )  # fmt: skip
+                f"{peak:5.2f}",
+                flush=True,
+            )
     rows, labels = make_rows(folder, largest)
     found = in_a_process(
         method="RPIM", rows=rows, labels=labels, memory=memory, steps=steps, threads=os.cpu_count(), whole=True
@@ -178,7 +182,7 @@ def commands(folder: Path, n_rows: int, n_texts: int = 6000) -> None:
             for ray in ([], ["--ray", "--workers", "2"]):
                 output = Path(scratch, f"{name}-{len(seconds)}" + ("" if ray else ".parquet"))
                 start = time.perf_counter()
-                command = [sys.executable, "-m", "rpim.cli", name, *words, "-o", output, *ray]
+                command = [sys.executable, "-m", "rpim.cli.main", name, *words, "-o", output, *ray]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 seconds.append(time.perf_counter() - start)
             print(f"{name:8} {n:>8,}  {seconds[0]:7.1f}  {seconds[1]:11.1f}", flush=True)
@@ -189,8 +193,8 @@ def lost_node() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    from rpim import RPIM, unfinished
-    from rpim.cluster.training import on_ray
+    from rpim import RPIM, on_ray
+    from rpim.core import checkpoint
 
     random = np.random.default_rng(0)
     truth = random.integers(0, 12, 2000)
@@ -200,7 +204,7 @@ def lost_node() -> None:
     whole = clone(model).fit(x, y)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]
-    unfinished.SAVE_EVERY = 0.0
+    checkpoint.SAVE_EVERY = 0.0
     lost: list[str] = []
 
     def kill(kept: Path) -> None:
@@ -213,10 +217,10 @@ def lost_node() -> None:
         lost.append(node.node_id)
 
     with tempfile.TemporaryDirectory() as scratch:
-        place = unfinished.Unfinished(Path(scratch, "run"), {})
+        place = checkpoint.Checkpoint(Path(scratch, "run"), {})
         threading.Thread(target=kill, args=[place.folder], daemon=True).start()
-        with on_ray(cluster.address, workers=2), unfinished.kept_in(place):
-            model.fit(x, y)
+        with on_ray(cluster.address, workers=2) as spread:
+            model.fit(spread(x), y, checkpoint=place)
     cluster.shutdown()
     distance, equal = apart(whole, model)
     print(f"{len(lost)} node lost: prototypes {distance:.1e} from those of one process, {equal:.2%} equal labels")
@@ -232,10 +236,9 @@ def exact(folder: Path, data_sets: list[str]) -> None:
     """A whole fit, with searches and start: how far prototypes and labels are from those of the fit in memory."""
     from protocol import load
     from rpim import PIM, RPIM
-    from rpim.cluster.connection import connected
-    from rpim.cluster.training import OnRay
-    from rpim.places import fits_at
-    from rpim.row_files import RowFiles
+    from rpim._common.ray import connected
+    from rpim.data.row_files import RowFiles
+    from rpim.engines.ray import RayEngine
 
     print("data set   method  where         prototypes  equal labels  steps")
     with tempfile.TemporaryDirectory() as scratch, connected(workers=3):
@@ -245,14 +248,15 @@ def exact(folder: Path, data_sets: list[str]) -> None:
                 np.save(Path(scratch, f"{number}.npy"), part.astype(np.float32))
             for method in (PIM, RPIM):
                 whole = method(case.n_classes, random_state=0).fit(case.X, case.y)
-                for name, place in (("streamed", None), *((f"{n} workers", OnRay(n)) for n in (1, 2, 3))):
-                    with fits_at(place):
-                        other = method(case.n_classes, random_state=0).fit(RowFiles(scratch), case.y)
+                rows = RowFiles(scratch)
+                for name, X in (("streamed", rows), *((f"{n} workers", RayEngine(rows, n)) for n in (1, 2, 3))):
+                    other = method(case.n_classes, random_state=0).fit(X, case.y)
                     distance, equal = apart(whole, other)
                     print(
                         f"{data_set:9}  {method.__name__:6}  {name:12}  {distance:10.1e}  {equal:12.4%}  "
-                        f"{whole.n_iter_}/{other.n_iter_}", flush=True,
-                    )  # fmt: skip
+                        f"{whole.n_iter_}/{other.n_iter_}",
+                        flush=True,
+                    )
 
 
 def main() -> None:

@@ -68,9 +68,11 @@ def main() -> None:
         make_page(given.data, place)
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for name, width, height, scheme in (
-            ("report", 1280, 1200, "light"), ("report-map", 1280, 900, "dark"), ("report-classes", 1280, 900, "light"),
+            ("report", 1280, 1200, "light"),
+            ("report-map", 1280, 900, "dark"),
+            ("report-classes", 1280, 900, "light"),
             ("report-phone", 390, 844, "dark"),
-        ):  # fmt: skip
+        ):
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             page = context.new_page()
             page.goto(place.as_uri())

@@ -32,10 +32,10 @@ import reference
 from protocol import DATA_SETS, Case, digits, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.benchmark.cell import peak_memory_mb
-from rpim.engine import InMemory
-from rpim.head import Head
-from rpim.optimise import Objective, gradient
-from rpim.transforms import TRANSFORMS
+from rpim.core.head import Head
+from rpim.core.row_blocks import InMemory
+from rpim.core.training import Objective, gradient
+from rpim.core.transforms import TRANSFORMS
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
 METHODS = {"PIM": PIM, "RPIM": RPIM}
@@ -147,10 +147,13 @@ def compare_steps() -> None:
     """A step against its bare matrix products, in turn so that both meet the same machine."""
     print("| rows of | N x D, K | PIM: step / products | RPIM: step / products |\n|---|---|---|---|")
     for name, n, d, k in (
-        ("banking77", 10_003, 384, 77), ("clinc150", 18_000, 384, 150), ("cub200", 5_994, 1280, 200),
-        ("banking77, 256 directions", 10_003, 256, 77), ("clinc150, 256 directions", 18_000, 256, 150),
+        ("banking77", 10_003, 384, 77),
+        ("clinc150", 18_000, 384, 150),
+        ("cub200", 5_994, 1280, 200),
+        ("banking77, 256 directions", 10_003, 256, 77),
+        ("clinc150, 256 directions", 18_000, 256, 150),
         ("cub200, 256 directions", 5_994, 256, 200),
-    ):  # fmt: skip
+    ):
         found = []
         for h, objective in (("none", PIM_OBJECTIVE), ("semantic-bias", Objective())):
             engine, head = synthetic(n, d, k, h)
@@ -207,8 +210,7 @@ def time_of_a_fit(n: int, d: int, k: int) -> float:
     """Seconds of RPIM with given settings and 20 steps."""
     X, y = rows_and_labels(n, d, k)
     start = time.perf_counter()
-    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=20,
-         random_state=0).fit(X, y)  # fmt: skip
+    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=20, random_state=0).fit(X, y)
     return time.perf_counter() - start
 
 
@@ -217,8 +219,9 @@ def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
     X, y = rows_and_labels(n, d, k)
     RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
     before = peak_memory_mb()
-    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2, low_memory=low_memory,
-         random_state=0).fit(X, y)  # fmt: skip
+    RPIM(
+        k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2, low_memory=low_memory, random_state=0
+    ).fit(X, y)
     return peak_memory_mb() - before
 
 
@@ -229,8 +232,10 @@ def memory() -> None:
     for n, d, k in ((200_000, 256, 100), (200_000, 256, 500), (200_000, 1024, 100)):
         used = [in_a_process_of_its_own(memory_of_a_fit, n, d, k, low) for low in (False, True)]
         one = n * k * 4 / 2**20
-        print(f"| {n} x {d} | {k} | {one:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB | {4 * one + 500:.0f} MB |",
-              flush=True)  # fmt: skip
+        print(
+            f"| {n} x {d} | {k} | {one:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB | {4 * one + 500:.0f} MB |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -239,8 +244,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", choices=DATA_SETS, default=["banking77", "clinc150"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--timed", nargs=2, type=int, default=(5, 200), metavar=("RESTARTS", "STEPS"),
-                        help="what the reference runs of its 100 restarts and 1000 steps; its time is scaled up")
+    parser.add_argument(
+        "--timed",
+        nargs=2,
+        type=int,
+        default=(5, 200),
+        metavar=("RESTARTS", "STEPS"),
+        help="what the reference runs of its 100 restarts and 1000 steps; its time is scaled up",
+    )
     for part in ("whole", "step", "growth", "memory"):
         parser.add_argument(f"--{part}", action="store_true")
     wanted = parser.parse_args()

@@ -65,7 +65,7 @@ def plain_h():
 @pytest.fixture
 def make_transform():
     """A maker of float64 transformations off their start, by name; "low-rank" is the semantic bias of rank 2."""
-    from rpim.transforms import TRANSFORMS
+    from rpim.core.transforms import TRANSFORMS
 
     def make(name, n_features, move=0.3, seed=1):
         generator = torch.Generator().manual_seed(seed)
@@ -81,7 +81,7 @@ def make_transform():
 @pytest.fixture
 def command(capsys, monkeypatch, tmp_path):
     """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
-    from rpim.cli import app
+    from rpim.cli.main import app
 
     monkeypatch.chdir(tmp_path)
 
@@ -124,10 +124,14 @@ def interrupt(tmp_path):
     def run(script, *arguments, says, then=lambda: None):
         process = subprocess.Popen(
             [sys.executable, "-c", script, *map(str, arguments)],
-            env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             # A shell without job control starts background work with SIGINT ignored, and children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        )
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"{says}\n"
@@ -153,10 +157,13 @@ def animals(tmp_path):
     words = np.array(["ant", "bee", "cat", "dog", "elk"])[truth]
     labels = np.where((truth < 3) & (np.arange(120) % 2 == 0), words, "")
     features = FeatureSet.from_arrays(
-        X, labels=labels, ids=[f"row-{i}" for i in range(120)],
-        texts=[f"<b>{word}</b> number {i}" for i, word in enumerate(words)], split=np.where(truth > 1, "x", "y"),
+        X,
+        labels=labels,
+        ids=[f"row-{i}" for i in range(120)],
+        texts=[f"<b>{word}</b> number {i}" for i, word in enumerate(words)],
+        split=np.where(truth > 1, "x", "y"),
         columns={"city <i>": np.where(np.arange(120) % 3 == 0, "<b>Bern</b>", "Ulm"), "price": [*range(119), np.inf]},
-    )  # fmt: skip
+    )
     features.write(tmp_path / "animals.npz")
     features = FeatureSet.read(tmp_path / "animals.npz")
     model = RPIM(5, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0)
@@ -169,7 +176,7 @@ def animals(tmp_path):
 def ray_here():
     """A Ray on this machine, started once, since that takes seconds; gives the number of its workers."""
     pytest.importorskip("ray", reason="ray is not installed")
-    from rpim.cluster.connection import connected
+    from rpim._common.ray import connected
 
     with connected(workers=3) as workers:
         yield workers

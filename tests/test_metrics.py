@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpim.errors import InputError
+from rpim._common.errors import InputError
 from rpim.metrics import (
     GCDAccuracy,
     adjusted_rand_index,
@@ -137,7 +137,8 @@ def test_names_of_predicted_classes_do_not_matter(rows, names):
     known = [0, 1]
     assert gcd_accuracy(truth, renamed, known).all == gcd_accuracy(truth, predicted, known).all
     for ours, theirs in zip(
-        accuracies(gcd_accuracy_v1(truth, renamed, known)), accuracies(gcd_accuracy_v1(truth, predicted, known)),
+        accuracies(gcd_accuracy_v1(truth, renamed, known)),
+        accuracies(gcd_accuracy_v1(truth, predicted, known)),
         strict=True,
     ):
         assert ours == theirs or (isnan(ours) and isnan(theirs))

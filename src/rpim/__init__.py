@@ -8,31 +8,63 @@ from typing import TYPE_CHECKING, Any
 from rpim._version import __version__
 
 if TYPE_CHECKING:
-    from rpim.counting import estimate_n_classes
-    from rpim.discovery import Discovery
-    from rpim.errors import InputError
-    from rpim.features import FeatureSet
-    from rpim.methods import PIM, RPIM
-    from rpim.metrics import gcd_accuracy
-    from rpim.prediction import Predictor
+    from rpim._common.errors import InputError
+    from rpim.data.feature_set import FeatureSet
+    from rpim.data.row_files import RowFiles
+    from rpim.embedding.embed import embed
+    from rpim.engines.ray import on_ray
+    from rpim.estimators import GCD, ORCA, PIM, RIM, RPIM, TIM, UNO, KMeans, RankStats
+    from rpim.estimators.n_classes import estimate_n_classes
+    from rpim.metrics import expected_calibration_error, gcd_accuracy
+    from rpim.report.page import write_report
+    from rpim.runs.discovery import Discovery
+    from rpim.runs.predictor import Predictor
 
 __all__ = [
-    "PIM", "RPIM", "Discovery", "FeatureSet", "InputError", "Predictor", "__version__", "estimate_n_classes",
+    "GCD",
+    "ORCA",
+    "PIM",
+    "RIM",
+    "RPIM",
+    "TIM",
+    "UNO",
+    "Discovery",
+    "FeatureSet",
+    "InputError",
+    "KMeans",
+    "Predictor",
+    "RankStats",
+    "RowFiles",
+    "__version__",
+    "embed",
+    "estimate_n_classes",
+    "expected_calibration_error",
     "gcd_accuracy",
-]  # fmt: skip
+    "on_ray",
+    "write_report",
+]
 
 # torch takes seconds to import; ``rpim --help`` and the readers do without it.
-_HOMES = {
-    "PIM": "rpim.methods", "RPIM": "rpim.methods", "Discovery": "rpim.discovery", "FeatureSet": "rpim.features",
-    "InputError": "rpim.errors", "Predictor": "rpim.prediction", "estimate_n_classes": "rpim.counting",
-    "gcd_accuracy": "rpim.metrics",
+_MODULES = {
+    "_common.errors": ["InputError"],
+    "data.feature_set": ["FeatureSet"],
+    "data.row_files": ["RowFiles"],
+    "embedding.embed": ["embed"],
+    "engines.ray": ["on_ray"],
+    "estimators": ["GCD", "ORCA", "PIM", "RIM", "RPIM", "TIM", "UNO", "KMeans", "RankStats"],
+    "estimators.n_classes": ["estimate_n_classes"],
+    "metrics": ["expected_calibration_error", "gcd_accuracy"],
+    "report.page": ["write_report"],
+    "runs.discovery": ["Discovery"],
+    "runs.predictor": ["Predictor"],
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'rpim' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(f"rpim.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from rpim.errors import InputError
+from rpim._common.errors import InputError
 
 IntArray = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from rpim.core.consensus import (
     match,
     raised,
     vote_embedding,
-)  # fmt: skip
+)
 
 
 def seeded(seed=0):

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from rpim.core import row_blocks as engine_memory
 from rpim.core.distillation import distil, initial_head, matching_factor
-from rpim.engine import memory as engine_memory
-from rpim.head import Head
-from rpim.optimise import Schedule
-from rpim.transforms import SemanticBias
+from rpim.core.head import Head
+from rpim.core.training import Schedule
+from rpim.core.transforms import SemanticBias
 
 N, D, K = 40, 5, 3
 

@@ -19,7 +19,7 @@ from sklearn.datasets import make_blobs
 
 import rpim
 from rpim import Discovery, FeatureSet
-from rpim.run_features import features_of
+from rpim.runs.run_features import features_of
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)
@@ -44,9 +44,13 @@ def finished(data) -> tuple[Path, str, str]:
     """A run of the real command, in a process of its own, with what it printed."""
     run = data.with_name("run")
     done = subprocess.run(
-        [sys.executable, "-m", "rpim.cli", "discover", data, "-o", run, *FAST],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "rpim.cli.main", "discover", data, "-o", run, *FAST],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return run, done.stdout, done.stderr
 
 
@@ -97,9 +101,22 @@ def test_the_same_seed_gives_the_same_model(finished, data, command):
 def test_integer_labels_pim_and_truth(command):
     np.savez("data.npz", features=X, labels=np.where((TRUTH < 4) & HALF, TRUTH, -1), truth=TRUTH)
     code, out, err = command(
-        "discover", "data.npz", "-o", "run", "--method", "pim", "--n-classes", 6, "--trade-off", 0.1,
-        "--weight-decay", 0.01, "--no-normalise", "--device", "cpu",
-    )  # fmt: skip
+        "discover",
+        "data.npz",
+        "-o",
+        "run",
+        "--method",
+        "pim",
+        "--n-classes",
+        6,
+        "--trade-off",
+        0.1,
+        "--weight-decay",
+        0.01,
+        "--no-normalise",
+        "--device",
+        "cpu",
+    )
     assert (code, err) == (0, "")
     assert re.search(r"Against the truth, on the rows without a label: All [\d.]+%  Known [\d.]+%  Unknown ", out)
     discovery = Discovery.load("run")
@@ -135,8 +152,10 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
     assert pq.read_table("new.parquet").column("label").to_pylist() == expected
     code, _, err = command("predict", run, "new.npy", "-o", "new.csv")
-    assert (code, err) == (2, "rpim: new.csv exists already: choose another name, or say --overwrite "
-                              "(overwrite=True).\n")  # fmt: skip
+    assert (code, err) == (
+        2,
+        "rpim: new.csv exists already: choose another name, or say --overwrite (overwrite=True).\n",
+    )
     assert command("predict", run, "new.npy", "-o", "new.csv", "--overwrite")[0] == 0
 
 
@@ -175,9 +194,14 @@ def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
         X, labels=labels, ids=[f"r{i}" for i in range(300)], texts=[f"[b]{word}, {i}" for i, word in enumerate(WORDS)]
     ).write(folder / "a.npz")
     done = subprocess.run(
-        [sys.executable, "-m", "rpim.cli", "discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=True, cwd=folder,
-    )  # fmt: skip
+        [sys.executable, "-m", "rpim.cli.main", "discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=folder,
+    )
     n = len(Discovery.load(folder / "run").label_issues())
     assert n > 1
     assert f"{n} of 105 labels look wrong: rpim classes run --label-issues lists them." in done.stdout
@@ -216,9 +240,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
     )
     assert command("export", run, "-o", "rows.csv")[0] == 0
     with open("rows.csv", newline="") as file:
-        assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [
-            f"r{row}" for row in rows_of_issues
-        ]
+        assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [f"r{row}" for row in rows_of_issues]
 
 
 def test_without_label_issues_one_sentence_says_so(finished, command):
@@ -408,8 +430,10 @@ BAD_INPUT = {
     "no labelled row": (lambda: save("d.npz", labels=np.full(300, "")), "d.npz has no labelled row"),
     "nothing unlabelled": (lambda: save("d.npz", labels=WORDS), "Every row of d.npz is labelled, so there is nothing"),
     "one known class": (lambda: save("d.npz", labels=of_one_class()), "hold only one class, 'ant': label some"),
-    "n_classes": (lambda: (save("d.npz"), "--n-classes", "3"),
-                  "--n-classes 3 is smaller than the number of known classes, 4: give at least 4"),
+    "n_classes": (
+        lambda: (save("d.npz"), "--n-classes", "3"),
+        "--n-classes 3 is smaller than the number of known classes, 4: give at least 4",
+    ),
     "n_classes too many": (lambda: (save("d.npz"), "--n-classes", "301"), "larger than the number of rows"),
     "duplicate ids": (lambda: save("d.npz", ids=np.zeros(300, dtype=int)), "ids has 0 more than once"),
     "labels of the wrong length": (short_labels, "labels.txt: labels has 299 values but X has 300 rows"),
@@ -424,18 +448,28 @@ BAD_INPUT = {
     "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
     "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
-    "abstain for GCD": (lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
-                        "--abstain is not for --method gcd: leave it out."),
-    "no members": (lambda: (save("d.npz"), "--n-members", "0"),
-                   "--n-members 0 is too few: give 1 for a single fit, or 16 for a committee."),
-    "too many members": (lambda: (save("d.npz"), "--n-members", "100000"),
-                         "--n-members 100000 is larger than the number of rows (300): give fewer; 16 do for most"),
-    "identical rows": (lambda: save("d.npz", np.ones_like(X)),
-                       "All 300 rows are the same, so no class can be told from another: check how they were made."),
-    "rows of one direction": (lambda: save("d.npz", np.arange(1, 301, dtype=np.float32)[:, None] * np.ones(8)),
-                              "All 300 rows are the same"),
+    "abstain for GCD": (
+        lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
+        "--abstain is not for --method gcd: leave it out.",
+    ),
+    "no members": (
+        lambda: (save("d.npz"), "--n-members", "0"),
+        "--n-members 0 is too few: give 1 for a single fit, or 16 for a committee.",
+    ),
+    "too many members": (
+        lambda: (save("d.npz"), "--n-members", "100000"),
+        "--n-members 100000 is larger than the number of rows (300): give fewer; 16 do for most",
+    ),
+    "identical rows": (
+        lambda: save("d.npz", np.ones_like(X)),
+        "All 300 rows are the same, so no class can be told from another: check how they were made.",
+    ),
+    "rows of one direction": (
+        lambda: save("d.npz", np.arange(1, 301, dtype=np.float32)[:, None] * np.ones(8)),
+        "All 300 rows are the same",
+    ),
     "device": (lambda: (save("d.npz"), "--device", "abacus"), "--device 'abacus' is not there"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
@@ -493,7 +527,7 @@ def test_a_full_disk(command, monkeypatch):
 
     save("d.npz")
     with monkeypatch.context() as patch:
-        patch.setattr("rpim.assignments.Assignments.write_parquet", full)
+        patch.setattr("rpim.runs.assignments.Assignments.write_parquet", full)
         code, out, err = command("discover", "d.npz", "-o", "run", *FAST)
     assert (code, out, err) == (2, "", "rpim: run was not written, no space left on its disk: free some of it.\n")
     monkeypatch.setattr(FeatureSet, "read", full)
@@ -531,8 +565,8 @@ def test_usage_errors_exit_with_2(command, arguments):
 def test_ctrl_c_while_fitting_leaves_nothing(tmp_path, interrupt):
     save(str(tmp_path / "d.npz"))
     script = """
-from rpim.cli import main
-from rpim.methods import infomax
+from rpim.cli.main import main
+from rpim.estimators import infomax
 discover = infomax.InfoMaxEstimator._discover
 def endless(self, problem):
     self.max_iter = 10**9
@@ -548,7 +582,7 @@ main()
 
 def test_help_and_version_do_without_torch():
     script = (
-        "import sys\nfrom rpim.cli import app\n"
+        "import sys\nfrom rpim.cli.main import app\n"
         "try:\n    app(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
         "heavy = {'torch', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules)\nassert not heavy, heavy"
     )
@@ -557,7 +591,6 @@ def test_help_and_version_do_without_torch():
             [sys.executable, "-c", script, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stderr) == (0, "")
-
 
 
 def test_version(command):
@@ -578,5 +611,14 @@ def test_demo(command):
     assert sorted(path.name for path in Path().iterdir()) == ["rpim-demo"]
     assert features_of(Path("rpim-demo")).n_features == 64  # as rpim explore, the first of the next steps, needs them
     assert Discovery.load("rpim-demo").classes.tolist() == [
-        "four", "one", "three", "two", "zero", "new-1", "new-2", "new-3", "new-4", "new-5",
-    ]  # fmt: skip
+        "four",
+        "one",
+        "three",
+        "two",
+        "zero",
+        "new-1",
+        "new-2",
+        "new-3",
+        "new-4",
+        "new-5",
+    ]

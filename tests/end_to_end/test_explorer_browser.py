@@ -44,10 +44,11 @@ class Server:
         """The address that it prints."""
         source = str(Path(rpim.__file__).parents[1])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rpim.cli", "explore", self.run, "--no-browser", "--port", str(self.port)],
+            [sys.executable, "-m", "rpim.cli.main", "explore", self.run, "--no-browser", "--port", str(self.port)],
             env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.process.stdout is not None
         return next(line.strip() for line in self.process.stdout if line.startswith("http"))
 
@@ -56,7 +57,6 @@ class Server:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
-
 
     def fit_is_running(self) -> bool:
         """Whether a new fit lives, with or without its server."""
@@ -97,8 +97,10 @@ def open_page(context, address, problems):
     page = context.new_page()
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
-    page.on("request", lambda request: None if request.url.startswith(("http://127.0.0.1", "blob:"))
-            else problems.append(request.url))  # fmt: skip
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith(("http://127.0.0.1", "blob:")) else problems.append(request.url),
+    )
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
     return page
@@ -311,8 +313,11 @@ def checked_labels(animals):
     facts = json.loads((animals / "run.json").read_text())
     facts["fitted"] |= {"n_members_": 8, "expected_accuracy_": 0.917}
     (animals / "run.json").write_text(json.dumps(facts))
-    columns = {"label_quality": dict.fromkeys(ants, 0.04), "suggested": dict(zip(ants, ("bee", "new-1"), strict=True)),
-               "suggested_confidence": dict(zip(ants, (0.9, 0.8), strict=True))}  # fmt: skip
+    columns = {
+        "label_quality": dict.fromkeys(ants, 0.04),
+        "suggested": dict(zip(ants, ("bee", "new-1"), strict=True)),
+        "suggested_confidence": dict(zip(ants, (0.9, 0.8), strict=True)),
+    }
     for name, values in columns.items():
         table = table.append_column(name, [[values.get(row) for row in range(len(table))]])
     pq.write_table(table, animals / "assignments.parquet")

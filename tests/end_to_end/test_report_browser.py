@@ -91,8 +91,9 @@ def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
     box = page.locator("#map-canvas").bounding_box()
     tip = page.locator("#map-tip")
     assert tip.is_hidden()
-    steps = ((box["x"] + x, box["y"] + y) for y in range(20, int(box["height"]), 7)
-             for x in range(20, int(box["width"]), 7))  # fmt: skip
+    steps = (
+        (box["x"] + x, box["y"] + y) for y in range(20, int(box["height"]), 7) for x in range(20, int(box["width"]), 7)
+    )
     for place in steps:
         page.mouse.move(*place)
         if tip.is_visible() and "new class" in tip.inner_text():
@@ -120,8 +121,9 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     page = visit(where=(tmp_path / "p.html").as_uri())
     page.locator("#map-canvas").scroll_into_view_if_needed()
     box = page.locator("#map-canvas").bounding_box()
-    steps = ((box["x"] + x, box["y"] + y) for y in range(10, int(box["height"]), 6)
-             for x in range(10, int(box["width"]), 6))  # fmt: skip
+    steps = (
+        (box["x"] + x, box["y"] + y) for y in range(10, int(box["height"]), 6) for x in range(10, int(box["width"]), 6)
+    )
     seen: dict[int, list[int]] = {}
     for place in steps:
         page.mouse.move(*place)

@@ -29,15 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from rpim._common.errors import InputError, some_rows
 from rpim.benchmark.entries import Method
 from rpim.benchmark.protocol import Case, Parts
 from rpim.benchmark.results import Record
-from rpim.errors import InputError
-from rpim.labels import UNLABELLED, IntArray
-from rpim.messages import some_rows
-from rpim.methods.infomax import InfoMaxEstimator
+from rpim.data.labels import UNLABELLED, IntArray
+from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import contingency
-from rpim.saved_model import METHODS
+from rpim.runs.saved_model import METHODS
 
 N_ARRIVALS = 3
 WAYS = ("predict", "extend", "refit")
@@ -118,9 +117,15 @@ class ArrivalsDraw:
         stages = draw(truth, seed)
         unused = parts.unused + (0 if parts.test is None else len(parts.test.truth))
         return ArrivalsCase(
-            parts.train, stages.y, truth, stages.known, int((stages.of_class == 0).sum()), unused=unused,
-            stages=stages, way=self.way,
-        )  # fmt: skip
+            parts.train,
+            stages.y,
+            truth,
+            stages.known,
+            int((stages.of_class == 0).sum()),
+            unused=unused,
+            stages=stages,
+            way=self.way,
+        )
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -15,19 +15,18 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from rpim._common.errors import InputError, first_line
 from rpim._version import __version__
 from rpim.benchmark.arrivals import ArrivalsCase, follow
 from rpim.benchmark.cells import Cell
 from rpim.benchmark.outcomes import save_outcome
 from rpim.benchmark.protocol import Case, Parts, Unseen
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
-from rpim.errors import InputError
-from rpim.labels import IntArray
-from rpim.messages import first_line
-from rpim.methods.base import DiscoveryEstimator
-from rpim.methods.infomax import InfoMaxEstimator
+from rpim.data.labels import IntArray
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import gcd_accuracy
-from rpim.saved_model import METHODS, plain
+from rpim.runs.saved_model import METHODS, plain
 
 _CHOSEN = ("trade_off", "beta", "weight_decay", "n_members")
 

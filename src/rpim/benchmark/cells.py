@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rpim._common.errors import InputError
+from rpim._common.files import writing
 from rpim.benchmark import nid
 from rpim.benchmark.arrivals import WAYS, ArrivalsDraw
 from rpim.benchmark.entries import Method, Set
@@ -16,8 +18,6 @@ from rpim.benchmark.plan import ARRIVALS, NID, Plan
 from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own
 from rpim.benchmark.results import Record
 from rpim.benchmark.splits import read_splits
-from rpim.errors import InputError
-from rpim.files import writing
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
@@ -48,9 +48,14 @@ class Cell:
     def key(self) -> Record:
         """All that decides the result: a cell of the same key need not be run again, whatever it was called."""
         return {
-            "format": FORMAT, "estimator": self.method.method, "parameters": self.method.parameters,
-            "set": self.data.name, "seed": self.seed, "n_classes": self.n_classes, "data": self.fingerprint,
-        }  # fmt: skip
+            "format": FORMAT,
+            "estimator": self.method.method,
+            "parameters": self.method.parameters,
+            "set": self.data.name,
+            "seed": self.seed,
+            "n_classes": self.n_classes,
+            "data": self.fingerprint,
+        }
 
     @property
     def facts(self) -> Record:

@@ -21,20 +21,31 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from rpim.benchmark.confusion import Confusion
-from rpim.benchmark.palette import palette
-from rpim.labels import IntArray
+from rpim._common.palette import palette
+from rpim.data.labels import IntArray
+from rpim.runs.confusion import Confusion
 
 INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20
 """More classes than this are coloured, but not named: nobody could tell them by a legend."""
 
 STYLE: dict[Any, Any] = {
-    "font.size": 9, "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.edgecolor": "#9aa1ab", "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
-    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "text.parse_math": False,
-    "svg.hashsalt": "rpim", "legend.frameon": False,
-}  # fmt: skip
+    "font.size": 9,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#9aa1ab",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,
+    "svg.hashsalt": "rpim",
+    "legend.frameon": False,
+}
 _SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", "#a9cde6", "#0072b2", "#08264a"])
 
 Array = NDArray[np.floating[Any]]
@@ -100,16 +111,26 @@ def _scatter(ax: Any, one: Map, colours: Mapping[int, Any]) -> None:
         known, unknown = where & one.is_known, where & ~one.is_known
         ax.scatter(*one.points[known].T, s=size * bigger, c=rgb[known], linewidths=0)
         ax.scatter(
-            *one.points[unknown].T, s=size * bigger, facecolors="none", edgecolors=rgb[unknown],
+            *one.points[unknown].T,
+            s=size * bigger,
+            facecolors="none",
+            edgecolors=rgb[unknown],
             linewidths=0.8 if bigger == 1.0 else 1.3,
-        )  # fmt: skip
+        )
 
 
 def _dot(colour: Any, filled: bool, label: str) -> Line2D:
     return Line2D(
-        [], [], linestyle="", marker="o", markersize=5.5, markeredgewidth=1.1, markeredgecolor=colour,
-        markerfacecolor=colour if filled else "none", label=shortened(label),
-    )  # fmt: skip
+        [],
+        [],
+        linestyle="",
+        marker="o",
+        markersize=5.5,
+        markeredgewidth=1.1,
+        markeredgecolor=colour,
+        markerfacecolor=colour if filled else "none",
+        label=shortened(label),
+    )
 
 
 def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -> bytes:
@@ -119,9 +140,12 @@ def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -
         axes = figure.subplots(1, len(titled), squeeze=False)[0]
         for ax, (title, confusion) in zip(axes, titled.items(), strict=True):
             image = ax.imshow(
-                100 * confusion.shares, cmap=_SHADES, norm=PowerNorm(0.5, 0, 100), interpolation="nearest",
+                100 * confusion.shares,
+                cmap=_SHADES,
+                norm=PowerNorm(0.5, 0, 100),
+                interpolation="nearest",
                 aspect="auto",
-            )  # fmt: skip
+            )
             ax.set_title(title)
             _label_blocks(ax, confusion)
             _label_classes(ax, confusion, names)
@@ -142,10 +166,16 @@ def _label_blocks(ax: Any, confusion: Confusion) -> None:
             if bottom > top and right > left and not math.isnan(share):
                 # In the corner that the diagonal does not reach.
                 ax.annotate(
-                    f"{100 * share:.1f} %", (right - 0.5, top - 0.5), (-5, -5), textcoords="offset points", ha="right",
-                    va="top", fontsize=10, fontweight="bold",
+                    f"{100 * share:.1f} %",
+                    (right - 0.5, top - 0.5),
+                    (-5, -5),
+                    textcoords="offset points",
+                    ha="right",
+                    va="top",
+                    fontsize=10,
+                    fontweight="bold",
                     bbox={"boxstyle": "round,pad=0.25", "facecolor": "#ffffffb8", "edgecolor": "#9aa1ab"},
-                )  # fmt: skip
+                )
 
 
 def _label_classes(ax: Any, confusion: Confusion, names: Mapping[int, str]) -> None:

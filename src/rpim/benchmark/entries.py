@@ -9,12 +9,10 @@ from typing import Any
 
 from sklearn.utils._param_validation import InvalidParameterError
 
+from rpim._common.errors import InputError, choose, first_line, meant
 from rpim.benchmark.splits import Split
-from rpim.choices import choose, meant
-from rpim.errors import InputError
-from rpim.features import FeatureSet
-from rpim.messages import first_line
-from rpim.saved_model import METHODS
+from rpim.data.feature_set import FeatureSet
+from rpim.runs.saved_model import METHODS
 
 _SET_KEYS = ("path", "labels", "label_column", "feature_column", "split_column", "splits", "n_classes")
 _DECIDED_HERE = ("n_classes", "random_state", "verbose")
@@ -47,9 +45,12 @@ class Set:
     def read(self) -> FeatureSet:
         """The feature set."""
         return FeatureSet.read(
-            self.path, self.labels, label_column=self.label_column, feature_column=self.feature_column,
+            self.path,
+            self.labels,
+            label_column=self.label_column,
+            feature_column=self.feature_column,
             split_column=self.split_column,
-        )  # fmt: skip
+        )
 
 
 def checked_methods(said: Any) -> tuple[Method, ...]:

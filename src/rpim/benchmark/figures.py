@@ -12,25 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import replacing, writing
+from rpim._common.progress import Progress
 from rpim.benchmark.drawing import draw_averages
 from rpim.benchmark.nid_tables import column_name
-from rpim.benchmark.outcome_figures import (
-    Drawn,
-    Outcomes,
-    draw_confusion,
-    draw_histogram,
-    draw_map,
-    draw_transforms,
-)
+from rpim.benchmark.outcome_figures import Drawn, Outcomes, draw_confusion, draw_histogram, draw_map, draw_transforms
 from rpim.benchmark.outcomes import Outcome, read_outcome
 from rpim.benchmark.results import ACCURACY, Record, Results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import of_study
-from rpim.errors import InputError
-from rpim.files import replacing, writing
-from rpim.messages import first_line
-from rpim.progress import Progress
-from rpim.transforms import TRANSFORMS, SemanticBias, Transform
+from rpim.core.transforms import TRANSFORMS, SemanticBias, Transform
 
 FOLDER = "figures"
 COMPARED = ("pim", "rpim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rpim._common.errors import some
 from rpim.benchmark import paper
 from rpim.benchmark.results import (
     ACCURACY,
@@ -20,7 +21,6 @@ from rpim.benchmark.results import (
     spread,
 )
 from rpim.benchmark.studies import Study
-from rpim.messages import some
 
 AVERAGE = "average"
 CHOSEN = ("trade_off", "beta", "weight_decay")
@@ -80,11 +80,13 @@ def by_seed(study: Study, results: Results) -> list[Table]:
     at = {(r["set"], r["method"], r["seed"]): shares(r[part] for part in ACCURACY) for r in results.done}
     rows = [[str(seed), *(at.get((*pair, seed), NOTHING) for pair in pairs)] for seed in results.seeds]
     every = [(results.values(method, name, "all"), method, name) for name, method in pairs]
-    rows.append([
-        "mean", *(f"{percent(results.mean(method, name, 'all'))}{spread(values)}" for values, method, name in every)
-    ])  # fmt: skip
-    note = [study.note, "All/Known/Unknown (GCD accuracy v2 in %, rows without a label); below, mean ± standard "
-            "deviation of All."]  # fmt: skip
+    rows.append(
+        ["mean", *(f"{percent(results.mean(method, name, 'all'))}{spread(values)}" for values, method, name in every)]
+    )
+    note = [
+        study.note,
+        "All/Known/Unknown (GCD accuracy v2 in %, rows without a label); below, mean ± standard deviation of All.",
+    ]
     return [Table(study.title, _joined(note), ["seed", *(f"{name}, {method}" for name, method in pairs)], rows)]
 
 
@@ -109,10 +111,17 @@ def costs(results: Results) -> Table:
             confusion = [percent(results.mean(method, name, part)) for part in CONFUSION]
             classes, size = (results.values(method, name, part) for part in ("n_classes_used", "trained_parameters"))
             seconds, peak = (results.mean(method, name, part) for part in ("seconds", "peak_mb"))
-            rows.append([
-                name, method, *confusion, some(sorted({*classes})) or NOTHING,
-                some(f"{value:,}" for value in sorted({*size})) or NOTHING, plain(seconds, ".1f"), plain(peak, ".0f"),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    method,
+                    *confusion,
+                    some(sorted({*classes})) or NOTHING,
+                    some(f"{value:,}" for value in sorted({*size})) or NOTHING,
+                    plain(seconds, ".1f"),
+                    plain(peak, ".0f"),
+                ]
+            )
     arrivals = any("arrival" in record for record in results.done)
     over, of = ("seeds and arrivals", "an arrival") if arrivals else ("seeds", "the fit")
     header = ["set", "method", "unknown in known", "known in unknown", "classes", "parameters", "seconds", "peak MB"]

@@ -49,8 +49,11 @@ def by_known_share(study: Study, results: Results) -> list[Table]:
 def _published(data_set: str, share: float, parts: Iterable[str]) -> dict[str, str]:
     """The published figures of a set at a share of known classes, by method and source."""
     known_as = published_name(data_set, SETS)
-    lines = [line for line in carried("nid_published.csv")
-             if line["dataset"] == known_as and float(line["known_ratio"]) == share]  # fmt: skip
+    lines = [
+        line
+        for line in carried("nid_published.csv")
+        if line["dataset"] == known_as and float(line["known_ratio"]) == share
+    ]
     at = {(f"{line['method']} ({line['source']})", line["metric"]): f"{float(line['value']):.1f}" for line in lines}
     rows = dict.fromkeys(row for row, _ in at)
     texts = {row: [at.get((row, _METRICS[part])) for part in parts] for row in rows}

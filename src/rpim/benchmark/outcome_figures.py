@@ -6,19 +6,11 @@ import re
 
 import numpy as np
 
-from rpim.benchmark.confusion import confusion, most_confused, taken_by
-from rpim.benchmark.drawing import (
-    LEGEND_CLASSES,
-    Leanings,
-    Map,
-    draw_confusions,
-    draw_leanings,
-    draw_maps,
-    shortened,
-)
+from rpim._common.errors import InputError
+from rpim.benchmark.drawing import LEGEND_CLASSES, Leanings, Map, draw_confusions, draw_leanings, draw_maps, shortened
 from rpim.benchmark.outcomes import FloatArray, Outcome
-from rpim.errors import InputError
-from rpim.labels import IntArray
+from rpim.data.labels import IntArray
+from rpim.runs.confusion import confusion, most_confused, taken_by
 
 N_FOCUS = 3
 NO_SAMPLE = "its cells kept no sample of rows, because another seed was the first when they were run"
@@ -85,10 +77,7 @@ def focus_classes(outcome: Outcome) -> list[int]:
 
 def draw_confusion(outcomes: Outcomes) -> Drawn:
     """True against found classes, with the shares of the four blocks."""
-    matrices = {
-        name: confusion(*_evaluated(outcome), outcome.known)
-        for name, outcome in outcomes.items()
-    }
+    matrices = {name: confusion(*_evaluated(outcome), outcome.known) for name, outcome in outcomes.items()}
     caption = (
         "Unlabelled rows by true class (down) and found class (across), known classes first. A found class stands in "
         "the column of the true class it is matched with by the accuracy's matching, so the diagonal is what is right. "

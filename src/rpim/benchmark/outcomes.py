@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rpim._common.blocks import row_blocks
+from rpim._common.errors import InputError
+from rpim._common.files import open_npz, replacing, writing
 from rpim.benchmark.cells import Cell, digest
 from rpim.benchmark.protocol import Case
 from rpim.benchmark.results import Record
-from rpim.blocks import row_blocks
-from rpim.errors import InputError
-from rpim.files import open_npz, replacing, writing
-from rpim.labels import IntArray, unlabelled_rows
-from rpim.methods.base import DiscoveryEstimator
+from rpim.data.labels import IntArray, unlabelled_rows
+from rpim.estimators.base import DiscoveryEstimator
 
 FOLDER = "outcomes"
 MAX_SAMPLE = 2000

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rpim._common.files import replacing
 from rpim._version import __version__
 from rpim.benchmark.results import NOTHING, Record, Results, Table
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import notes, tables
-from rpim.files import replacing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -71,10 +71,15 @@ def render(
     """The text of the page. Names of sets and methods are the user's: whatever they hold is shown, never obeyed."""
     template = _environment().get_template("page.html.jinja")
     return template.render(
-        lead=_lead(Results(records)), tables=[(table, numbers(table)) for table in shown], notes=said, figures=figures,
-        missing=missing, command=command, versions=_versions(records),
+        lead=_lead(Results(records)),
+        tables=[(table, numbers(table)) for table in shown],
+        notes=said,
+        figures=figures,
+        missing=missing,
+        command=command,
+        versions=_versions(records),
         arrivals=any("way" in record for record in records),  # whose table says itself how to read it
-    )  # fmt: skip
+    )
 
 
 def _environment() -> Environment:

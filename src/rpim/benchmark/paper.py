@@ -13,19 +13,32 @@ from rpim.benchmark.carried import carried, published_name
 from rpim.benchmark.results import ACCURACY
 
 SETS = {
-    "cub": "CUB", "cub200": "CUB", "cub2002011": "CUB",
-    "cars": "Stanford Cars", "scars": "Stanford Cars", "stanfordcars": "Stanford Cars", "cars196": "Stanford Cars",
-    "herb": "Herbarium19", "herb19": "Herbarium19", "herbarium": "Herbarium19", "herbarium19": "Herbarium19",
+    "cub": "CUB",
+    "cub200": "CUB",
+    "cub2002011": "CUB",
+    "cars": "Stanford Cars",
+    "scars": "Stanford Cars",
+    "stanfordcars": "Stanford Cars",
+    "cars196": "Stanford Cars",
+    "herb": "Herbarium19",
+    "herb19": "Herbarium19",
+    "herbarium": "Herbarium19",
+    "herbarium19": "Herbarium19",
     "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",
     "imagenet100": "ImageNet-100",
-}  # fmt: skip
+}
 """What people call the paper's data sets, in small letters and figures alone."""
 
 SYSTEMS = {
-    "RankStats+": "RankStats+ (TPAMI-21)", "UNO+": "UNO+ (ICCV-21)", "ORCA": "ORCA - ViTB16", "GCD": "GCD (CVPR-22)",
-    "RIM": "RIM (NeurIPS-10) (semi-sup.)", "TIM": "TIM (NeurIPS-20)", "PIM": "PIM (ICCV-23)",
-}  # fmt: skip
+    "RankStats+": "RankStats+ (TPAMI-21)",
+    "UNO+": "UNO+ (ICCV-21)",
+    "ORCA": "ORCA - ViTB16",
+    "GCD": "GCD (CVPR-22)",
+    "RIM": "RIM (NeurIPS-10) (semi-sup.)",
+    "TIM": "TIM (NeurIPS-20)",
+    "PIM": "PIM (ICCV-23)",
+}
 """What the paper's main table calls the systems; of its two rows of ORCA the one on the features of all others."""
 
 NOTE = (

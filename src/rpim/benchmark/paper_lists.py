@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rpim._common.errors import InputError
 from rpim.benchmark.splits import Split, read_splits
-from rpim.errors import InputError
 
 _OTHER_NAMES = {
-    "cars": ("stanford_cars", "scars"), "aircraft": ("fgvc_aircraft",), "herbarium19": ("herbarium_19",),
+    "cars": ("stanford_cars", "scars"),
+    "aircraft": ("fgvc_aircraft",),
+    "herbarium19": ("herbarium_19",),
     "imagenet100": ("imagenet_100",),
-}  # fmt: skip
+}
 """What lists for several sets call them, beside their own names."""
 
 _GCDS_FILES = {
-    "cub": "cub_osr_splits.pkl", "cars": "scars_osr_splits.pkl", "aircraft": "aircraft_osr_splits.pkl",
+    "cub": "cub_osr_splits.pkl",
+    "cars": "scars_osr_splits.pkl",
+    "aircraft": "aircraft_osr_splits.pkl",
     "herbarium19": "herbarium_19_class_splits.pkl",
-}  # fmt: skip
+}
 
 _BY_DEFINITION = {
     "cifar10": Split(tuple(range(5)), tuple(range(5, 10))),
@@ -32,7 +36,7 @@ def known_classes(name: str, splits: Path | None) -> Split:
     Parameters
     ----------
     name : str
-        As `rpim.embed.image_sets.READERS` has it.
+        As `rpim.embedding.image_sets.READERS` has it.
     splits : path, optional
         A file for `read_splits`, or the folder in which GCD publishes its lists.
 

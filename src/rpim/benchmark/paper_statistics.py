@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rpim._common.errors import InputError
 from rpim.benchmark.protocol import Case
-from rpim.errors import InputError
 
 
 @dataclass(frozen=True)

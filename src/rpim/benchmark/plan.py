@@ -21,16 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rpim._common.errors import InputError, choose
+from rpim._common.files import must_exist, reading
 from rpim.benchmark import nid
 from rpim.benchmark.arrivals import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
 from rpim.benchmark.paper_lists import known_classes
 from rpim.benchmark.protocol import KNOWN_SHARE
 from rpim.benchmark.studies import Study, studies_of
-from rpim.choices import choose
-from rpim.errors import InputError
-from rpim.files import must_exist, reading
-from rpim.formats.feature_files import column_names
+from rpim.data.formats.feature_files import column_names
 
 if TYPE_CHECKING:
     from rpim.benchmark.raw_images import RawImages
@@ -110,9 +109,13 @@ def make_plan(
     given = {
         "methods": None if methods is None else methods.split(","),
         "seeds": None if seeds is None else [_seed(part) for part in seeds.split(",")],
-        "paper": paper, "protocol": protocol, "splits": splits, "known_share": known_share, "n_classes": n_classes,
+        "paper": paper,
+        "protocol": protocol,
+        "splits": splits,
+        "known_share": known_share,
+        "n_classes": n_classes,
         "jobs": jobs,
-    }  # fmt: skip
+    }
     said |= {name: value for name, value in given.items() if value is not None}
     said = {name: value for name, value in said.items() if value is not None}
     if not said.get("sets") and not images:
@@ -220,8 +223,9 @@ def _beside(config: Path, entry: Any) -> Any:
         return str(config.parent / entry)
     if not isinstance(entry, dict):
         return entry
-    moved = {key: str(config.parent / entry[key]) for key in ("path", "labels", "splits")
-             if isinstance(entry.get(key), str)}  # fmt: skip
+    moved = {
+        key: str(config.parent / entry[key]) for key in ("path", "labels", "splits") if isinstance(entry.get(key), str)
+    }
     return {**entry, **moved}
 
 

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rpim._common.errors import InputError, some, some_rows
 from rpim.benchmark.splits import Split
-from rpim.errors import InputError
-from rpim.features import FeatureSet
-from rpim.labels import UNLABELLED, BoolArray, IntArray, unlabelled_rows
-from rpim.messages import some, some_rows
+from rpim.data.feature_set import FeatureSet
+from rpim.data.labels import UNLABELLED, BoolArray, IntArray, unlabelled_rows
 
 KNOWN_SHARE = 0.5
 TRAIN, TEST = "train", "test"

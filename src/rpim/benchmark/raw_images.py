@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from rpim._common.errors import InputError, choose
+from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
 from rpim.benchmark.paper_statistics import check_statistics
 from rpim.benchmark.protocol import divide, make_case
 from rpim.benchmark.splits import Split
-from rpim.choices import choose
-from rpim.embed.image_sets import READERS, read_image_set
-from rpim.embed.items import Items
-from rpim.embed.weights import file_hash
-from rpim.errors import InputError
-from rpim.features import FeatureSet
-from rpim.files import must_exist, reading, replacing, writing
+from rpim.data.feature_set import FeatureSet
+from rpim.embedding.image_sets import READERS, read_image_set
+from rpim.embedding.items import Items
+from rpim.embedding.weights import file_hash
 
 FOLDER = "features"
 PAPERS_ENCODER = "dino-vitb16"
@@ -82,8 +81,8 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
             todo.append((one, made_of, items))
     if not todo:
         return
-    from rpim.embed.embedding import embed
-    from rpim.embed.encoders import open_encoder
+    from rpim.embedding.embed import embed
+    from rpim.embedding.encoders import open_encoder
 
     encoder = open_encoder("images", todo[0][0].encoder, todo[0][0].weights)  # one for all
     CellFile(output)  # a folder in which it is begun is known as ours

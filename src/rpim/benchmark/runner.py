@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from rpim._common.progress import Progress
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.plan import cores
 from rpim.benchmark.results import Record
-from rpim.progress import Progress
-from rpim.run_folder import uninterrupted
+from rpim.runs.run_folder import uninterrupted
 
 Work = Callable[[Cell, int], Record]
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpim.choices import meant
-from rpim.errors import InputError
-from rpim.files import must_exist, reading
-from rpim.formats.pickles import load_plain
-from rpim.messages import first_line, some
+from rpim._common.errors import InputError, first_line, meant, some
+from rpim._common.files import must_exist, reading
+from rpim.data.formats.pickles import load_plain
 
 KNOWN = ("known", "known_classes", "Old")
 UNKNOWN = ("unknown", "unknown_classes", "New")

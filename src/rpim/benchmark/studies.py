@@ -10,28 +10,37 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rpim._common.errors import choose
 from rpim.benchmark.entries import Method
-from rpim.choices import choose
-from rpim.saved_model import METHODS
+from rpim.runs.saved_model import METHODS
 
 FIXED_WEIGHT_DECAY = 0.01
 ETAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 SEEDS = (0, 1, 2, 3, 4, 5)
 
 SYSTEMS = {
-    "kmeans": "K-means", "rankstats": "RankStats+", "uno": "UNO+", "orca": "ORCA", "gcd": "GCD", "rim": "RIM",
-    "tim": "TIM", "pim": "PIM", "rpim": "RPIM",
-}  # fmt: skip
+    "kmeans": "K-means",
+    "rankstats": "RankStats+",
+    "uno": "UNO+",
+    "orca": "ORCA",
+    "gcd": "GCD",
+    "rim": "RIM",
+    "tim": "TIM",
+    "pim": "PIM",
+    "rpim": "RPIM",
+}
 """The paper's systems in its order."""
 
 PRACTICE = {"selftraining": "Self-training", "spreadlabels": "Label spreading", "umaphdbscan": "UMAP + HDBSCAN"}
 """What is not in the paper, but used in practice."""
 
 TRANSFORMATIONS = {
-    "linear": "Linear layer without bias", "linear-bias": "Linear layer with bias",
-    "mlp": "Two linear layers with bias", "semantic-scale-bias": "Learned input conditioned weight and bias",
+    "linear": "Linear layer without bias",
+    "linear-bias": "Linear layer with bias",
+    "mlp": "Two linear layers with bias",
+    "semantic-scale-bias": "Learned input conditioned weight and bias",
     "semantic-bias": "Semantic bias (RPIM)",
-}  # fmt: skip
+}
 
 OWN_SEARCH = "lambda, beta and what else is not said are searched by this package's default"
 
@@ -85,16 +94,20 @@ def _ablation() -> tuple[Study, ...]:
     baseline = Method("Baseline (PIM)", "pim", fixed)
     return (
         Study(
-            "ablation-fixed", "Parts of RPIM, weight decay 0.01", (baseline, *_parts(fixed)),
-            note=f"Each part alone and together; {OWN_SEARCH}.", paper=("ablation_fixed_wd_0.01",),
+            "ablation-fixed",
+            "Parts of RPIM, weight decay 0.01",
+            (baseline, *_parts(fixed)),
+            note=f"Each part alone and together; {OWN_SEARCH}.",
+            paper=("ablation_fixed_wd_0.01",),
         ),
         Study(
-            "ablation-tuned", "Parts of RPIM, weight decay searched",
+            "ablation-tuned",
+            "Parts of RPIM, weight decay searched",
             (baseline, Method("Baseline tuned (PIM)", "pim"), *_parts({})),
             note=f"The first row alone has weight decay 0.01, as in the paper; {OWN_SEARCH}.",
             paper=("ablation_tuned_wd",),
         ),
-    )  # fmt: skip
+    )
 
 
 def _parts(shared: dict[str, Any]) -> list[Method]:
@@ -112,12 +125,13 @@ def _transforms() -> tuple[Study, ...]:
     rows = [_rpim(shown, h=h) for h, shown in TRANSFORMATIONS.items()]
     return (
         Study(
-            "transforms", "Transformations of the embedding",
+            "transforms",
+            "Transformations of the embedding",
             (Method("Baseline", "pim", {"weight_decay": FIXED_WEIGHT_DECAY}), *rows),
             note=f"RPIM with another h; the baseline is PIM at weight decay 0.01, as in the paper; {OWN_SEARCH}.",
             paper=("transformations", "transformations_mlp"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _eta() -> tuple[Study, ...]:
@@ -129,12 +143,15 @@ def _eta() -> tuple[Study, ...]:
 def _seeds() -> tuple[Study, ...]:
     return (
         Study(
-            "seeds", "Sensitivity to the seed", (Method("RPIM", "rpim"), Method("PIM", "pim")), seeds=SEEDS,
+            "seeds",
+            "Sensitivity to the seed",
+            (Method("RPIM", "rpim"), Method("PIM", "pim")),
+            seeds=SEEDS,
             note="Here the seed draws the labelled rows too, and the known classes where no list gives them. The paper "
             "tried the seeds 0 to 5 for the method alone and reports the same result for each.",
             layout="seeds",
         ),
-    )  # fmt: skip
+    )
 
 
 def _rpim(name: str, **changed: Any) -> Method:
@@ -144,6 +161,10 @@ def _rpim(name: str, **changed: Any) -> Method:
 
 
 STUDIES: dict[str, Callable[[], tuple[Study, ...]]] = {
-    "main": _main, "ablation": _ablation, "transforms": _transforms, "eta": _eta, "seeds": _seeds,
-}  # fmt: skip
+    "main": _main,
+    "ablation": _ablation,
+    "transforms": _transforms,
+    "eta": _eta,
+    "seeds": _seeds,
+}
 """What ``--paper`` may ask for."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rpim._common.files import replacing
 from rpim.benchmark.arrivals_tables import PARTS, by_arrival, row_name
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
@@ -21,19 +22,33 @@ from rpim.benchmark.layouts import by_method, by_seed, chosen, costs
 from rpim.benchmark.nid_tables import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record, Results, Table
 from rpim.benchmark.studies import Study
-from rpim.files import replacing
 
 CSV_FILE, MARKDOWN_FILE = "results.csv", "results.md"
 
 _KEY = ("method", "estimator", "parameters", "set", "seed")
 _FACTS = (
-    "seconds", "peak_mb", "rows", "labelled", "evaluated", "n_classes", "n_classes_used", "trade_off", "beta",
-    "weight_decay", "n_members", "n_iter", "trained_parameters", "threads",
-)  # fmt: skip
+    "seconds",
+    "peak_mb",
+    "rows",
+    "labelled",
+    "evaluated",
+    "n_classes",
+    "n_classes_used",
+    "trade_off",
+    "beta",
+    "weight_decay",
+    "n_members",
+    "n_iter",
+    "trained_parameters",
+    "threads",
+)
 
 _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {
-    "methods": by_method, "seeds": by_seed, "nid": by_known_share, "arrivals": by_arrival,
-}  # fmt: skip
+    "methods": by_method,
+    "seeds": by_seed,
+    "nid": by_known_share,
+    "arrivals": by_arrival,
+}
 
 
 def write_tables(folder: Path, studies: Sequence[Study], records: Sequence[Record]) -> str:

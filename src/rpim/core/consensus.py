@@ -170,9 +170,7 @@ def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
     return scaled
 
 
-def class_stability(
-    x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int
-) -> Tensor:
+def class_stability(x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int) -> Tensor:
     """How well each member reproduces each class: |A and B| / |A or B| of it and its match. (n_members, K)
 
     NaN where a class has no row. Only rows from `first_row` on count: the others are where a label has put them.

@@ -15,11 +15,11 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from rpim import objective as terms
-from rpim.engine import InMemory
-from rpim.head import Head
-from rpim.optimise import Adam, Schedule
-from rpim.transforms import SemanticBias
+from rpim.core import objective as terms
+from rpim.core.head import Head
+from rpim.core.row_blocks import InMemory
+from rpim.core.training import Adam, Schedule
+from rpim.core.transforms import SemanticBias
 
 SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=0.0, max_iter=50)
 _LARGEST = math.log(5.0)  # of the log of the factor
@@ -37,7 +37,10 @@ def initial_head(x: Tensor, targets: Tensor, temperature: float) -> Head:
 
 
 def distil(
-    x: Tensor, targets: Tensor, head: Head, schedule: Schedule = SCHEDULE,
+    x: Tensor,
+    targets: Tensor,
+    head: Head,
+    schedule: Schedule = SCHEDULE,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Train the head, in place, to give these probabilities; returns the cross-entropy at every step.
@@ -48,11 +51,11 @@ def distil(
     targets : (N, K)
         Rows that sum to one.
     """
-    engine = InMemory(x, torch.empty(0, dtype=torch.long, device=x.device), targets.shape[1], keep=False)
+    engine = InMemory(x, torch.empty(0, dtype=torch.long, device=x.device), targets.shape[1], cache=False)
     adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
     losses = []
     for _ in range(schedule.max_iter):
-        through = head.begin(engine.keep, engine.room)
+        through = head.begin(engine.cache, engine.workspace)
         loss = 0.0
         for number, block in enumerate(engine.blocks()):
             z, log_z = engine.z[: len(block.x)], engine.log_z[: len(block.x)]

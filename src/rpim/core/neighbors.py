@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rpim.objective import one_hot
+from rpim.core.objective import one_hot
 
 N_NEIGHBORS = 5
 ALPHA = 0.5

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rpim._common.files import load_npy
 from rpim.explorer.jobs import Job
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
-from rpim.files import load_npy
-from rpim.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading
-from rpim.run_folder import REFITS_FOLDER
+from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading
+from rpim.runs.run_folder import REFITS_FOLDER
 
 JOB = "job.npz"
 RUNNING = ".running"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rpim.explorer.state import State
+from rpim.runs.decision_state import State
 
 MOST = 30
 

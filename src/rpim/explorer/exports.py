@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from rpim.errors import InputError
-from rpim.explorer.state import State
-from rpim.explorer.versions import Version, Versions
-from rpim.files import replacing, writing
-from rpim.formats.tables import CsvTable, ParquetTable
+from rpim._common.errors import InputError
+from rpim._common.files import replacing, writing
+from rpim.data.formats.tables import CsvTable, ParquetTable
+from rpim.runs.decision_state import State
+from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
 """The formats that are one file."""
@@ -135,8 +135,11 @@ def _label_studio(decided: Decided, file: BinaryIO) -> None:
 
 
 _WRITERS: dict[str, Callable[[Decided, BinaryIO], None]] = {
-    "csv": _csv, "parquet": _parquet, "jsonl": _jsonl, "label-studio": _label_studio,
-}  # fmt: skip
+    "csv": _csv,
+    "parquet": _parquet,
+    "jsonl": _jsonl,
+    "label-studio": _label_studio,
+}
 
 
 def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rpim.errors import InputError
-from rpim.files import writing
+from rpim._common.errors import InputError
+from rpim._common.files import writing
 
 _LOG, _LOCK, _NUMBER = "progress.jsonl", "lock.sqlite", "pid"
 _LOOK_EVERY = 0.2  # seconds

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rpim._common.files import load_npy
 from rpim.explorer.jobs import tell
-from rpim.files import load_npy
-from rpim.maps import two_dimensional
+from rpim.runs.maps import two_dimensional
 
 
 def main() -> None:

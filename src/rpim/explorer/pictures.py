@@ -83,7 +83,7 @@ def tails(name: str) -> list[PurePosixPath]:
 
 
 def _shrunk(path: Path, size: int) -> bytes | None:
-    from rpim.embed.pictures import Unusable, small_jpeg
+    from rpim.embedding.pictures import Unusable, small_jpeg
 
     try:
         return small_jpeg(path, size)

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.errors import InputError
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import open_npz
 from rpim.explorer.jobs import held, tell
-from rpim.explorer.state import BoolArray, IntArray, State
-from rpim.files import open_npz
-from rpim.messages import first_line
-from rpim.run_folder import read_run_file
+from rpim.runs.decision_state import BoolArray, IntArray, State
+from rpim.runs.run_folder import read_run_file
 
 if TYPE_CHECKING:
-    from rpim.methods.base import DiscoveryEstimator
+    from rpim.estimators.base import DiscoveryEstimator
 
 SUREST = 50
 """Rows of a class that a person has reviewed which become labelled ones."""
@@ -125,10 +124,10 @@ def main() -> None:
 
 def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
     """Read the job, fit, and write the run folder."""
-    from rpim.discovery import Discovery
-    from rpim.prediction import Predictor
-    from rpim.progress import told_to
-    from rpim.run_features import features_of, where_features_are
+    from rpim._common.progress import told_to
+    from rpim.runs.discovery import Discovery
+    from rpim.runs.predictor import Predictor
+    from rpim.runs.run_features import features_of, where_features_are
 
     source = features_path or where_features_are(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
@@ -160,9 +159,9 @@ def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimato
 
 
 def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
-    from rpim.assignments import class_codes
-    from rpim.labels import name_rows
-    from rpim.methods.infomax import InfoMaxEstimator
+    from rpim.data.labels import name_rows
+    from rpim.estimators.infomax import InfoMaxEstimator
+    from rpim.runs.assignments import class_codes
 
     n_known = len(model.known_classes_)
     codes = class_codes(model.labels_, model.classes_)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rpim.explorer.decisions import Accept, Decision, Junk, Merge, Move, Rename
-from rpim.explorer.state import MAX_NAME, State
 from rpim.explorer.workbench import MAX_PARTS, Workbench
+from rpim.runs.decision_state import MAX_NAME, State
+from rpim.runs.decisions import Accept, Decision, Junk, Merge, Move, Rename
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]

@@ -17,8 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from rpim._common.errors import InputError
 from rpim._version import __version__
-from rpim.errors import InputError
 from rpim.explorer.background import Background
 from rpim.explorer.changes import changes
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
@@ -245,8 +245,12 @@ def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_end
     """What has changed, by whomever, as server-sent events; a beat now and then makes silence mean something."""
 
     def now() -> dict[str, Any]:
-        return {"stamp": bench.stamp(), "map": bench.map_kind, "mapping": background.mapping.status,
-                "refit": background.refitting.progress()}  # fmt: skip
+        return {
+            "stamp": bench.stamp(),
+            "map": bench.map_kind,
+            "mapping": background.mapping.status,
+            "refit": background.refitting.progress(),
+        }
 
     @app.get("/api/events")
     async def events(request: Request) -> Response:

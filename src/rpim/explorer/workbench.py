@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.errors import InputError
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import load_npy, replacing
+from rpim._common.text import plural
+from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, has_values, in_words, kinds
-from rpim.explorer.decisions import Split
 from rpim.explorer.pictures import Pictures
-from rpim.explorer.state import IntArray, State
-from rpim.explorer.versions import Versions
-from rpim.files import load_npy, replacing
-from rpim.labels import unlabelled_rows
-from rpim.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
-from rpim.messages import first_line
-from rpim.naming import keywords, suggest_names
-from rpim.run_features import features_of
-from rpim.run_folder import MAP_FILE
-from rpim.summary import plural
+from rpim.runs.decision_state import IntArray, State
+from rpim.runs.decisions import Split
+from rpim.runs.keywords import keywords, suggest_names
+from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
+from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import MAP_FILE
+from rpim.runs.versions import Versions
 
 FloatArray = NDArray[np.float32]
 
@@ -49,7 +48,7 @@ class Workbench:
     """
 
     def __init__(self, run: Path, features: Path | None = None, images: Path | None = None) -> None:
-        from rpim.prediction import Predictor
+        from rpim.runs.predictor import Predictor
 
         self.run, self.features_path = run, features
         self.versions = Versions(run)
@@ -189,7 +188,7 @@ class Workbench:
         """A class in so many parts by k-means, the largest first."""
         import torch
 
-        from rpim.centroids import kmeans
+        from rpim.core.kmeans import kmeans
 
         rows = state.rows_of(number)
         name = state.info(number).name
@@ -234,12 +233,18 @@ class Workbench:
         classes = [
             {
                 "suggested": "" if info.reviewed else suggested.get(number, ""),
-                "number": number, "name": info.name, "known": info.known, "accepted": info.accepted,
-                "reviewed": info.reviewed, "rows": int(sizes[number]), "labelled": int(labelled[number]),
-                "sureness": round(float(sureness[number]), 4), "stability": version.stability.get(number),
+                "number": number,
+                "name": info.name,
+                "known": info.known,
+                "accepted": info.accepted,
+                "reviewed": info.reviewed,
+                "rows": int(sizes[number]),
+                "labelled": int(labelled[number]),
+                "sureness": round(float(sureness[number]), 4),
+                "stability": version.stability.get(number),
             }
             for number, info in state.classes.items()
-        ]  # fmt: skip
+        ]
         return {
             "version": active,
             "versions": [{"number": k, "created": self.versions[k].created} for k in self.versions.numbers()],

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from rpim.assignments import class_codes
-from rpim.benchmark.confusion import Confusion, confusion
-from rpim.discovery import Discovery
-from rpim.evaluation import Evaluation, evaluate
-from rpim.labels import IntArray, unlabelled_rows
+from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.report.png import png
+from rpim.runs.assignments import class_codes
+from rpim.runs.confusion import Confusion, confusion
+from rpim.runs.discovery import Discovery
+from rpim.runs.evaluation import Evaluation, evaluate
 
 MIX_UPS = 12
 _INK = (0, 114, 178)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.assignments import class_codes
-from rpim.class_summaries import ClassSummary
-from rpim.discovery import Discovery
-from rpim.explorer.decided_names import DecidedNames
-from rpim.label_issues import LabelCounts
-from rpim.labels import IntArray, unlabelled_rows
+from rpim._common.text import end_of, plural, short
+from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
-from rpim.summary import UNSTABLE, end_of, plural, short
+from rpim.runs.assignments import UNSTABLE, class_codes
+from rpim.runs.class_summaries import ClassSummary
+from rpim.runs.decided_names import DecidedNames
+from rpim.runs.discovery import Discovery
+from rpim.runs.label_issues import LabelCounts
 
 MAX_SUSPECTS = 20
 CAPTION = 180
@@ -202,8 +202,9 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
 
 def trust(discovery: Discovery) -> list[str]:
     """How far the result can be trusted: what a committee says of itself, or that there is none."""
-    n_members, accuracy = (getattr(discovery.model, name, usual) for name, usual in
-                           (("n_members_", 1), ("expected_accuracy_", math.nan)))  # fmt: skip
+    n_members, accuracy = (
+        getattr(discovery.model, name, usual) for name, usual in (("n_members_", 1), ("expected_accuracy_", math.nan))
+    )
     counts = LabelCounts.of(discovery.assignments)
     if n_members == 1:
         said = ["This is a single fit: its confidence is not calibrated, and usually too high."]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rpim.assignments import class_codes
-from rpim.discovery import Discovery
-from rpim.errors import InputError
-from rpim.features import FeatureSet
+from rpim._common.errors import InputError
+from rpim.data.feature_set import FeatureSet
 from rpim.report.comparison import compare
 from rpim.report.facts import captions, class_facts
 from rpim.report.page_map import colours, quick_map
 from rpim.report.run_facts import curves
+from rpim.runs.assignments import class_codes
+from rpim.runs.discovery import Discovery
 
 
 def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
@@ -41,15 +41,22 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
     for one, colour in zip(classes, colours(len(classes)), strict=True):
         here = np.flatnonzero(codes == one.number)
         figure.add_scattergl(
-            x=found.places[here, 0], y=found.places[here, 1], mode="markers", name=plain(one.title),
+            x=found.places[here, 0],
+            y=found.places[here, 1],
+            mode="markers",
+            name=plain(one.title),
             marker={"size": 5, "color": colour, "symbol": "circle" if one.summary.known else "circle-open"},
-            customdata=discovery.sureness[found.rows[here]], hovertext=[plain(said[i]) for i in here],
+            customdata=discovery.sureness[found.rows[here]],
+            hovertext=[plain(said[i]) for i in here],
             hovertemplate="%{hovertext}<br>%{customdata:.0%} sure",
-        )  # fmt: skip
+        )
     return figure.update_layout(
-        title=f"{len(found.rows):,} of {len(discovery):,} rows by {found.kind}", xaxis={"visible": False},
-        yaxis={"visible": False, "scaleanchor": "x"}, legend={"itemsizing": "constant"}, plot_bgcolor="white",
-    )  # fmt: skip
+        title=f"{len(found.rows):,} of {len(discovery):,} rows by {found.kind}",
+        xaxis={"visible": False},
+        yaxis={"visible": False, "scaleanchor": "x"},
+        legend={"itemsizing": "constant"},
+        plot_bgcolor="white",
+    )
 
 
 def history_figure(discovery: Discovery) -> Any:
@@ -90,10 +97,18 @@ def confusion_figure(discovery: Discovery, truth: ArrayLike) -> Any:
     shares = found.confusion.shares  # (K, K or more)
     names = [plain(name) for name in found.names]
     beyond = [f"none {k}" for k in range(1, shares.shape[1] - len(names) + 1)]
-    figure = plotly.Figure(plotly.Heatmap(
-        z=shares, x=[*names, *beyond], y=names, zmin=0, zmax=1, colorscale="Blues", colorbar={"tickformat": ".0%"},
-        hovertemplate="true %{y}, found %{x}: %{z:.1%}<extra></extra>",
-    ))  # fmt: skip
+    figure = plotly.Figure(
+        plotly.Heatmap(
+            z=shares,
+            x=[*names, *beyond],
+            y=names,
+            zmin=0,
+            zmax=1,
+            colorscale="Blues",
+            colorbar={"tickformat": ".0%"},
+            hovertemplate="true %{y}, found %{x}: %{z:.1%}<extra></extra>",
+        )
+    )
     figure.update_xaxes(type="category", title_text="found")
     figure.update_yaxes(type="category", title_text="true", autorange="reversed")
     return figure.update_layout(title=str(found.evaluation))

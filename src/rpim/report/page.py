@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rpim._common.errors import InputError
+from rpim._common.files import StrPath, replacing
 from rpim._version import __version__
-from rpim.discovery import Discovery
-from rpim.errors import InputError
-from rpim.explorer.decided_names import DecidedNames
-from rpim.features import FeatureSet
-from rpim.files import StrPath, replacing
-from rpim.methods.infomax import InfoMaxEstimator
+from rpim.data.feature_set import FeatureSet
+from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, overview, suspect_labels
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
 from rpim.report.sheet import picture_sheet
 from rpim.report.thumbnails import Thumbnails
-from rpim.summary import UNSTABLE
+from rpim.runs.assignments import UNSTABLE
+from rpim.runs.decided_names import DecidedNames
+from rpim.runs.discovery import Discovery
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -140,13 +140,18 @@ def render(
     decided: Sequence[str] = (),
 ) -> str:
     """The text of the page. Names and texts are the user's: whatever they hold is shown, never obeyed."""
-    new = sorted((one for one in classes if not one.summary.known and one.summary.rows),
-                 key=lambda one: -one.summary.rows)
+    new = sorted(
+        (one for one in classes if not one.summary.known and one.summary.rows), key=lambda one: -one.summary.rows
+    )
     known = [one for one in classes if one.summary.known]
     suspects = suspect_labels(discovery)
     # Where not all pictures fit, what is typical comes first.
-    shown = [*(one.typical for one in new), *(one.typical[:1] for one in known), [one.item for one in suspects],
-             *(one.doubtful for one in new)]  # fmt: skip
+    shown = [
+        *(one.typical for one in new),
+        *(one.typical[:1] for one in known),
+        [one.item for one in suspects],
+        *(one.doubtful for one in new),
+    ]
     for item in itertools.chain(*shown):
         thumbnails.of(item.row)
     sheet = None if on_map is None else picture_sheet(thumbnails.contents, on_map.rows.tolist())
@@ -154,33 +159,57 @@ def render(
     environment = _environment()
     style, script = (_source(environment, name) for name in (_STYLE, _SCRIPT))
     return environment.get_template(_TEMPLATE).render(
-        overview=overview(discovery, classes), titles=[one.title for one in classes], new=new, known=known,
-        colours=colours(len(classes)), thumbnails=thumbnails, compared=compared, n_rows=len(discovery),
-        unstable=UNSTABLE, has_texts=discovery.assignments.texts is not None, decided=decided,
-        map=on_map, no_map=no_map, sheet=sheet,
+        overview=overview(discovery, classes),
+        titles=[one.title for one in classes],
+        new=new,
+        known=known,
+        colours=colours(len(classes)),
+        thumbnails=thumbnails,
+        compared=compared,
+        n_rows=len(discovery),
+        unstable=UNSTABLE,
+        has_texts=discovery.assignments.texts is not None,
+        decided=decided,
+        map=on_map,
+        no_map=no_map,
+        sheet=sheet,
         map_json=None if on_map is None else for_the_page(on_map, discovery, classes, sheet),
-        curves=run_facts.curves(discovery), parameters=chosen,
-        searches=run_facts.searches(discovery.model), count=run_facts.count(discovery.model),
+        curves=run_facts.curves(discovery),
+        parameters=chosen,
+        searches=run_facts.searches(discovery.model),
+        count=run_facts.count(discovery.model),
         is_infomax=isinstance(discovery.model, InfoMaxEstimator),
         paper_search=any(one.name == "search" and one.value == "paper" for one in chosen),
-        provenance=run_facts.provenance(discovery), path_of=run_facts.path_of,
-        n_members=getattr(discovery.model, "n_members_", 1), averages_members=run_facts.averages_members(discovery),
-        suspects=suspects, n_suspects=len(discovery.label_issues()),
-        style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), version=__version__,
-    )  # fmt: skip
+        provenance=run_facts.provenance(discovery),
+        path_of=run_facts.path_of,
+        n_members=getattr(discovery.model, "n_members_", 1),
+        averages_members=run_facts.averages_members(discovery),
+        suspects=suspects,
+        n_suspects=len(discovery.label_issues()),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        version=__version__,
+    )
 
 
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
-        loader=PackageLoader("rpim.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("rpim.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     found.filters |= {
-        "percent": percent, "number": lambda value: f"{value:,}", "figure": lambda value: f"{value:.4g}",
+        "percent": percent,
+        "number": lambda value: f"{value:,}",
+        "figure": lambda value: f"{value:.4g}",
         "breakable": breakable,
-    }  # fmt: skip
+    }
     return found
 
 

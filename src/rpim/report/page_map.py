@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim.assignments import class_codes
-from rpim.benchmark.palette import palette
-from rpim.discovery import Discovery
-from rpim.errors import InputError
-from rpim.features import FeatureSet
-from rpim.files import load_npy, replacing
-from rpim.labels import IntArray
-from rpim.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
+from rpim._common.errors import InputError
+from rpim._common.files import load_npy, replacing
+from rpim._common.palette import palette
+from rpim.data.feature_set import FeatureSet
+from rpim.data.labels import IntArray
 from rpim.report.facts import ClassFacts, captions
 from rpim.report.sheet import CELL, COLUMNS, Sheet
-from rpim.run_folder import MAP_FILE
+from rpim.runs.assignments import class_codes
+from rpim.runs.discovery import Discovery
+from rpim.runs.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
+from rpim.runs.run_folder import MAP_FILE
 
 MAX_POINTS = 10_000
 _FEW = 5
@@ -117,9 +117,7 @@ def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
     return rows
 
 
-def for_the_page(
-    found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None
-) -> str:
+def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None) -> str:
     """The map as JSON that may stand in a page: places, classes and sureness as bytes in base 64, lines as text."""
     codes = class_codes(discovery.labels, discovery.classes)[found.rows]
     middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rpim.discovery import Discovery
-from rpim.methods.base import DiscoveryEstimator
-from rpim.methods.infomax import COMMITTEE_ROWS
-from rpim.saved_model import describe
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.infomax import COMMITTEE_ROWS
+from rpim.runs.discovery import Discovery
+from rpim.runs.saved_model import describe
 
 MAX_POINTS = 300
 """Of a curve: more are not seen at the width it has."""

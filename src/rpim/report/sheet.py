@@ -69,7 +69,7 @@ def picture_sheet(contents: Sequence[Any] | None, rows: Sequence[int], seconds: 
 def _square(content: Any) -> Any:
     from PIL import Image, ImageOps
 
-    from rpim.embed.pictures import Unusable, open_picture
+    from rpim.embedding.pictures import Unusable, open_picture
 
     if not isinstance(content, np.ndarray) and not content:
         return None

@@ -80,7 +80,7 @@ class Thumbnails:
             return "png", png(content)
         if not self._can_read:
             return "jpeg", None
-        from rpim.embed.pictures import Unusable, small_jpeg
+        from rpim.embedding.pictures import Unusable, small_jpeg
 
         try:
             return "jpeg", small_jpeg(content if isinstance(content, np.ndarray) else Path(content), SIZE)

@@ -1,0 +1,1 @@
+"""Shared by all layers: errors, files, progress, parallel work, devices, memory, the connection to Ray."""

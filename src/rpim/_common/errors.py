@@ -1,0 +1,74 @@
+"""Errors a user can do something about, and the words that their messages share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class InputError(ValueError):
+    """What was given cannot be used.
+
+    The message is one sentence for the user: what was given, what is wrong with it, and what to do. The command
+    line prints it without a traceback and exits with 2.
+    """
+
+
+BAD_INPUT, FAILURE = 2, 1
+"""The exit codes of the commands: what the user can mend, and what they cannot."""
+
+
+def some(values: Iterable[Any]) -> str:
+    """The first five values, for a message.
+
+    >>> some(range(9))
+    '0, 1, 2, 3, 4, ...'
+    """
+    listed = list(values)
+    return ", ".join(str(value) for value in listed[:5]) + (", ..." if len(listed) > 5 else "")
+
+
+def some_rows(rows: Sequence[int]) -> str:
+    """How many rows, and which.
+
+    >>> some_rows([4]), some_rows(range(12))
+    ('1 row (4)', '12 rows (0, 1, 2, 3, 4, ...)')
+    """
+    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({some(rows)})"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, without a full stop; its type where it says nothing.
+
+    >>> first_line(ValueError("No such type.\\nSee the manual."))
+    'No such type'
+    """
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+
+
+def choose(what: str, value: str, choices: Iterable[str]) -> str:
+    """`value`, if it is one of the choices.
+
+    >>> choose("The method", "pim", ["pim", "rim"])
+    'pim'
+    >>> choose("The method", "gdc", ["pim", "gcd"])
+    Traceback (most recent call last):
+    rpim._common.errors.InputError: The method 'gdc' is unknown: did you mean gcd?
+    """
+    listed = list(choices)
+    if value in listed:
+        return value
+    hint = meant(value, listed) or f"choose among {', '.join(listed)}."
+    raise InputError(f"{what} {value!r} is unknown: {hint}")
+
+
+def meant(value: str, choices: Iterable[str]) -> str:
+    """'did you mean …?', or nothing where no choice is close.
+
+    >>> meant("Banking.npz", ["banking.npz", "clinc.npz"])
+    'did you mean banking.npz?'
+    """
+    by_lower = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(value.lower(), by_lower, n=1, cutoff=0.5)
+    return f"did you mean {by_lower[close[0]]}?" if close else ""

@@ -1,0 +1,165 @@
+"""Files and folders: written whole or not at all, read with one clear sentence where they are bad.
+
+Nothing here ever unpickles: a file from a stranger can be wrong, but it cannot run code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import os
+import re
+import secrets
+import shutil
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError, first_line
+
+StrPath = str | os.PathLike[str]
+
+RUN_FILE = "run.json"
+"""The file that makes a folder a run folder."""
+
+_PICKLED = re.compile("object arrays|python objects", re.IGNORECASE)  # numpy's words for it
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+    SyntaxError,
+    csv.Error,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def must_exist(path: Path) -> None:
+    """Raise where there is no file."""
+    if not path.is_file():
+        raise InputError(f"{path} is not there or not a file: check the name.")
+
+
+@contextlib.contextmanager
+def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it again") -> Iterator[None]:
+    """Turn what the parsers raise about a bad file into one sentence about that file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        if isinstance(error, ValueError) and _PICKLED.search(str(error)):
+            raise InputError(f"{path} holds pickled objects, which are never loaded: save plain arrays.") from error
+        raise InputError(f"{path} cannot be read ({first_line(error)}): {hint}.") from error
+
+
+def must_be_npy(path: Path) -> None:
+    """Raise where there is no .npy file."""
+    must_exist(path)
+    with reading(path), open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise InputError(f"{path} is not an .npy file: write it with numpy.save.")
+
+
+def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
+    """The array in an .npy file."""
+    must_be_npy(path)
+    with reading(path):
+        array: NDArray[Any] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        return array
+
+
+@contextlib.contextmanager
+def open_npz(path: Path) -> Iterator[Any]:
+    """numpy's archive of the arrays in an .npz file; `reading` speaks of what goes wrong while it is open."""
+    must_exist(path)
+    with reading(path):
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{path} is not an .npz file, or is truncated: write it again with numpy.savez.")
+        with np.load(path, allow_pickle=False) as archive:
+            yield archive
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether an error says that the disk, or the user's part of it, has no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def writing(path: StrPath) -> Iterator[None]:
+    """Turn what goes wrong while writing into one sentence about that file or folder."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path} was not written, because a text is not valid Unicode ({error.reason}).") from error
+    except OSError as error:
+        if disk_is_full(error):
+            raise InputError(f"{path} was not written, no space left on its disk: free some of it.") from error
+        raise InputError(f"{path} was not written ({error.strerror or error}): check the folder.") from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` once it is whole and on the disk, and leaves nothing behind otherwise."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    with writing(path):
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def put_in_place(partial: Path, target: Path) -> None:
+    """Rename a folder to what it is to be called; what is there makes room for it, and is gone once it has."""
+    if not target.exists():
+        os.rename(partial, target)
+    else:
+        old = target.with_name(f".{target.name}.replaced-{os.getpid()}")
+        os.rename(target, old)
+        try:
+            os.rename(partial, target)
+        except OSError:
+            os.rename(old, target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    sync_to_disk(target.parent)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Have the system write it out now, so that a power cut after the rename finds it whole."""
+    if path.is_dir() and os.name != "posix":
+        return  # only there can a folder be opened
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_export(path: StrPath, overwrite: bool = False, suffixes: tuple[str, str] = (".csv", ".parquet")) -> Path:
+    """The path of an export that may be written."""
+    target = Path(path)
+    if target.suffix.lower() not in suffixes:
+        give = " or ".join(suffixes)
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {give}.")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
+    return target

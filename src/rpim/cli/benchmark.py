@@ -1,0 +1,169 @@
+"""``rpim benchmark``: parse, call, print."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rpim._common.errors import BAD_INPUT, FAILURE, InputError
+from rpim.cli.ray_options import RayAddress, Workers, check_workers
+
+if TYPE_CHECKING:
+    from rpim.benchmark.cells import Cell, CellFile
+    from rpim.benchmark.studies import Study
+
+
+def benchmark(
+    context: typer.Context,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out, or rpim for nid and arrivals.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
+    ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gcd|nid|arrivals",
+            help="nid: new-intent discovery, measured on test rows; arrivals: classes that come later.",
+        ),
+    ] = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The known classes, as .json or GCD's .pkl; nid's lists; or the folder of them; else drawn.",
+        ),
+    ] = None,
+    known_share: Annotated[
+        float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
+    ] = None,
+    n_classes: Annotated[
+        str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="Images of cifar10, cifar100, imagenet100, cub, cars, herbarium19 or aircraft; may be repeated.",
+        ),
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(metavar="NAME", help="What embeds the images of --data.")] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Weights of the encoder.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
+    ] = None,
+) -> None:
+    """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
+    from rpim.benchmark.cells import CellFile, check_output, planned_cells
+    from rpim.benchmark.plan import make_plan
+    from rpim.benchmark.raw_images import checked_images, embed_images
+    from rpim.benchmark.tables import describe_failure, records_of, write_tables
+
+    check_workers(ray, workers)
+    if ray is not None and jobs is not None:
+        raise InputError("--jobs is for cells on this machine alone: with --ray, say --workers.")
+    check_output(output)
+    images = checked_images(data or (), encoder, weights, output)
+    plan = make_plan(
+        features or (),
+        config,
+        methods=methods,
+        seeds=seeds,
+        paper=paper,
+        protocol=protocol,
+        splits=splits,
+        known_share=known_share,
+        n_classes=n_classes,
+        jobs=jobs,
+        images=images,
+    )
+    try:
+        embed_images(images, {one.name: one.split for one in plan.sets}, output)
+    except KeyboardInterrupt:
+        typer.echo("rpim: interrupted while images were embedded; the same command goes on from there.", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    cells = planned_cells(plan)
+    with _runner(ray, workers, plan.jobs) as run:  # a cluster that is not there is known before the folder is
+        kept = CellFile(output)
+        try:
+            run(cells, kept)
+        except KeyboardInterrupt:
+            raise _interrupted(kept, cells) from None
+    try:
+        records = records_of(cells, kept)
+        typer.echo(write_tables(output, plan.studies, records), nl=False)
+        _write_page(output, plan.studies, records, _as_typed(context))
+    except KeyboardInterrupt:
+        raise _interrupted(kept, cells) from None
+    failed = [record for record in records if "error" in record]
+    for record in failed:
+        typer.echo(f"rpim: {describe_failure(record)}", err=True)
+    if failed:
+        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
+        raise typer.Exit(FAILURE)
+
+
+@contextlib.contextmanager
+def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callable[[list[Cell], CellFile], None]]:
+    """What runs the cells: processes of this machine, or tasks of a cluster."""
+    if ray is None:
+        from rpim.benchmark.runner import run_cells
+
+        yield partial(run_cells, jobs=jobs, verbose=True)
+        return
+    from rpim._common.ray import connected
+    from rpim.benchmark.on_ray import run_cells_on_ray
+
+    with connected(ray, workers) as n:
+        yield partial(run_cells_on_ray, workers=n, verbose=True)
+
+
+def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
+    done = f"{kept.n_done(cells)} of {len(cells)} cells done"
+    typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
+    return typer.Exit(BAD_INPUT)
+
+
+def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:
+    from rpim.benchmark.page import HOW_TO_GET_IT, can_be_made, write_page
+
+    if not can_be_made():
+        typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+        return
+    page = write_page(output, studies, records, command=command, verbose=True)
+    if sys.stderr.isatty():
+        typer.echo(f"The page with the figures: {page}", err=True)
+
+
+def _as_typed(context: typer.Context) -> str:
+    """The command by which this one can be given again."""
+    words = ["rpim", str(context.info_name)]
+    for parameter in sorted(context.command.params, key=lambda one: one.param_type_name):  # arguments first
+        value = context.params.get(str(parameter.name))
+        if value is not None and value != parameter.default:
+            several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            is_argument = parameter.param_type_name == "argument"
+            words += several if is_argument else [word for one in several for word in (parameter.opts[0], one)]
+    return shlex.join(words)

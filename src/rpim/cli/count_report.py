@@ -1,0 +1,96 @@
+"""An estimate of the number of classes in words, and as a picture of the curve behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rpim._common.errors import InputError
+from rpim._common.files import StrPath, replacing
+from rpim._common.text import plural
+from rpim.estimators.class_count import ClassCount
+
+_PICTURES = (".png", ".svg")
+_CURVES = {
+    "neighbours": ("neighbours of a labelled row", "classes"),
+    "max-acc": ("clusters", "accuracy on the labelled rows"),
+    "max-acc-pim": ("classes", "accuracy on the labelled rows"),
+}
+"""What stands along and up the curve of each method."""
+
+
+def in_words(count: ClassCount, n_known: int, method: str) -> str:
+    """The estimate, its interval and its curve, a line each."""
+    along, up = _CURVES[method]
+    new = count.n_classes - n_known
+    lines = [
+        f"{plural(count.n_classes, 'class')} (95 % interval {count.low:,} to {count.high:,}): "
+        f"{n_known:,} known, {new:,} new."
+    ]
+    if count.curve:
+        lines += ["", f"{along}  {up}"]
+        for point, value in count.curve.items():
+            shown = f"{value:.1f}" if method == "neighbours" else f"{value:.1%}"
+            mark = "  <- taken" if point == count.chosen else ""
+            lines.append(f"{point:>{len(along)},}  {shown:>{len(up)}}{mark}")
+    return "\n".join(lines)
+
+
+def as_dict(count: ClassCount, n_known: int, method: str) -> dict[str, Any]:
+    """Ready for JSON."""
+    along, up = _CURVES[method]
+    return {
+        "n_classes": count.n_classes,
+        "low": count.low,
+        "high": count.high,
+        "n_known": n_known,
+        "method": method,
+        "curve": [{along: point, up: value} for point, value in count.curve.items()],
+        "chosen": count.chosen,
+    }
+
+
+def check_picture(path: StrPath, overwrite: bool = False) -> Path:
+    """The path of a picture that can be drawn and may be written."""
+    target = Path(path)
+    if target.suffix.lower() not in _PICTURES:
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be drawn: give .png or .svg.")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{path} exists already: choose another name, or say --overwrite.")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written, because {target.parent} is not a folder: create it first.")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"{path} needs matplotlib, which is not installed: pip install 'rpim[figures]'.") from error
+    return target
+
+
+def draw(count: ClassCount, n_known: int, method: str, path: Path) -> None:
+    """The curve, the point that was taken, and the interval, as a picture in the format of the suffix."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from rpim.benchmark.drawing import KNOWN, QUIET, STYLE, UNKNOWN, encoded, layout
+
+    along, up = _CURVES[method]
+    points, values = list(count.curve), list(count.curve.values())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 3.6), layout=layout())
+        ax = figure.subplots()
+        ax.set_title(f"{plural(count.n_classes, 'class')}, 95 % interval {count.low:,} to {count.high:,}")
+        ax.plot(points, values, "o-", color=KNOWN, markersize=4)
+        if method == "neighbours":
+            ax.axhspan(count.low, count.high, color=UNKNOWN, alpha=0.15, linewidth=0)
+            ax.axhline(count.n_classes, color=UNKNOWN, linewidth=1.2)
+            ax.axhline(n_known, color=QUIET, linewidth=0.8, linestyle="--")
+            ax.annotate("known", (1.0, n_known), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+            ax.set_ylim(0, max(*values, count.high, n_known) * 1.1)
+        else:
+            ax.axvspan(count.low, count.high, color=UNKNOWN, alpha=0.15, linewidth=0)
+            ax.axvline(count.n_classes, color=UNKNOWN, linewidth=1.2)
+            ax.yaxis.set_major_formatter("{x:.0%}")
+        ax.set_xlabel(along)
+        ax.set_ylabel(up)
+        with replacing(path) as file:
+            file.write(encoded(figure, path.suffix.lower().removeprefix(".")))

@@ -1,0 +1,85 @@
+"""``rpim explore``: open a run in the browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rpim._common.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from rpim.explorer.workbench import Workbench
+
+
+def explore(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")],
+    features: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The features of the run, if not where it read them.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
+) -> None:
+    """Look at a run in the browser: name, merge, split and correct its classes, fit again, export."""
+    missing = [name for name in ("fastapi", "uvicorn", "PIL") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"rpim explore needs {', '.join(missing)}, not installed: pip install 'rpim[explore]'.")
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder: give the one that the images are in.")
+    listening = listen(port)
+    from rpim.explorer.workbench import Workbench
+
+    typer.echo(f"Opening {run} …")
+    bench = Workbench(run, features, images)
+    if bench.pictures.missing():
+        typer.echo("The images are not where they were: say --images FOLDER to show them.")
+    serve(bench, listening, open_browser=not no_browser)
+
+
+def listen(port: int) -> socket.socket:
+    """A socket at this port of this machine alone; 0 takes a free one."""
+    # Said in full, because asyncio sends small answers at once only where a socket says that it is of TCP.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise InputError(
+            f"Port {port} cannot be used ({first_line(error).split('] ')[-1]}): give another --port, or leave it out."
+        ) from error
+    return listening
+
+
+def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
+    """Answer until Ctrl-C."""
+    import uvicorn
+
+    from rpim.explorer.background import Background
+    from rpim.explorer.server import make_app
+
+    port = listening.getsockname()[1]
+    token = secrets.token_urlsafe(32)
+    background = Background(bench)
+    app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
+    address = f"http://127.0.0.1:{port}/?token={token}"
+    typer.echo(f"{address}\nEvery decision is kept at once. Ctrl-C ends the explorer.")
+    background.map()
+    background.suggest_names()
+    if open_browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        typer.echo(f"Ended. What was decided is in {bench.versions.store.path}.")
+    finally:
+        background.end()

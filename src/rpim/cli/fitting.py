@@ -1,0 +1,143 @@
+"""From a feature set to a discovery as the commands do it: what can be said before, the model, the fit.
+
+What is wrong with the data is said before torch is imported, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rpim._common.errors import InputError, choose
+from rpim._version import __version__
+from rpim.cli.terminal import as_options, one_line_warnings
+from rpim.data.feature_set import FeatureSet
+from rpim.data.labels import encode_labels
+from rpim.data.row_files import RowFiles
+from rpim.embedding.items import Items
+
+if TYPE_CHECKING:
+    from rpim.core.checkpoint import Checkpoint
+    from rpim.engines.ray import RayEngine
+    from rpim.estimators.base import DiscoveryEstimator
+    from rpim.runs.discovery import Discovery
+
+
+def check_problem(
+    features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
+) -> int:
+    """How many classes are known; raises what can be said before any work, in the words of the command line."""
+    if features.labels is None or features.n_labelled == 0:
+        raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
+    known = encode_labels(features.labels)[1]
+    if len(known) == 1:
+        raise InputError(
+            f"The labelled rows of {data} hold only one class, {known[0].item()!r}: label some of at least two classes."
+        )
+    if features.n_labelled == len(features):
+        raise InputError(f"Every row of {data} is labelled, so there is nothing to discover: leave some without label.")
+    if n_classes is not None and n_classes < len(known):
+        raise InputError(
+            f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
+            f"give at least {len(known)}, or leave it out to have it estimated."
+        )
+    if n_members is not None and n_members < 1:
+        raise InputError(f"--n-members {n_members} is too few: give 1 for a single fit, or 16 for a committee.")
+    if n_members is not None and n_members > len(features):
+        raise InputError(
+            f"--n-members {n_members} is larger than the number of rows ({len(features)}): give fewer; 16 do for most "
+            "data."
+        )
+    return len(known)
+
+
+def make_model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
+    """The method by its name, with what was said of it, on a device that is there."""
+    from rpim._common.devices import checked_device
+    from rpim.runs.saved_model import METHODS
+
+    name = choose("--method", method, METHODS)
+    model = METHODS[name]()
+    if "settings" in model.get_params():
+        model.set_params(settings=settings)
+    elif settings != "default":
+        raise InputError(f"--settings is not for --method {name}: leave it out.")
+    unknown = sorted(set(given) - set(model.get_params()))
+    if unknown:
+        raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
+    if device is not None:
+        checked_device(device)
+    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
+    return estimator
+
+
+def checkpoint_of(model: DiscoveryEstimator, features: FeatureSet, output: Path) -> Checkpoint:
+    """Where the fit is kept until the run is written; a fit of the same rows and parameters goes on with it."""
+    from rpim.core.checkpoint import Checkpoint
+
+    parameters = {name: repr(value) for name, value in model.get_params().items() if name != "verbose"}
+    method = type(model).__name__
+    return Checkpoint(output, {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()})
+
+
+@contextlib.contextmanager
+def spread_over(
+    address: str | None, workers: int | None, model: DiscoveryEstimator
+) -> Iterator[Callable[[Any], RayEngine] | None]:
+    """The workers that ``--ray`` and ``--workers`` ask for; None where they do not."""
+    if address is None:
+        yield None
+        return
+    from rpim.engines.ray import on_ray
+    from rpim.estimators.infomax import InfoMaxEstimator
+
+    if not isinstance(model, InfoMaxEstimator):
+        name = type(model).__name__.lower()
+        raise InputError(f"--method {name} cannot be spread over workers, only rpim, pim, tim and rim: drop --ray.")
+    with on_ray(address, workers) as spread:
+        yield spread
+
+
+def fit(
+    model: DiscoveryEstimator,
+    features: FeatureSet,
+    source: Path | str,
+    checkpoint: Checkpoint | None = None,
+    spread: Callable[[Any], RayEngine] | None = None,
+    *,
+    quiet: bool = False,
+) -> Discovery:
+    """Fit the model; what scikit-learn says of a parameter is bad input.
+
+    Errors and warnings of the fit are in the words of the command line, warnings a line each.
+    """
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    from rpim.runs.discovery import Discovery
+
+    start = time.monotonic()
+    try:
+        views = features.further_rows(model.normalise) if model.uses_views else []
+        rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
+        where = rows if spread is None else spread(rows)
+        with one_line_warnings(show=not quiet):
+            model.fit(where, np.asarray(features.labels), views, checkpoint=checkpoint)
+    except InvalidParameterError as error:
+        raise InputError(str(error)) from error
+    except InputError as error:
+        raise InputError(as_options(str(error))) from error
+    named = source.resolve() if isinstance(source, Path) else source
+    return Discovery.from_fit(
+        model,
+        features,
+        source=named,
+        duration=time.monotonic() - start,
+        command=["rpim", *sys.argv[1:]],
+        verbose=model.verbose,
+    )

@@ -1,0 +1,130 @@
+"""``rpim report``, and the page that other commands leave in the run folder: parse, call, print."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rpim._common.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from rpim.data.feature_set import FeatureSet
+    from rpim.runs.discovery import Discovery
+
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.html into the run folder.")]
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".html; RUN/report.html if left out.")
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The features of the run, if not where it read them.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
+    ] = None,
+    truth_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the truth.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Write what a run has found as one page: classes, map, training, settings; it opens anywhere, offline."""
+    from rpim.runs.run_folder import read_run_file
+
+    facts = read_run_file(run)
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder: give the one that the images are in.")
+    from rpim.report.page import REPORT_FILE, check_report, write_report
+
+    # The page in the run folder is made anew each time: it holds nothing that the run does not.
+    target = check_report(output or run / REPORT_FILE, overwrite or output is None)
+    from rpim.report.page_map import careful_map
+    from rpim.runs.decided_names import decided_names
+    from rpim.runs.discovery import Discovery
+    from rpim.runs.evaluation import read_truth
+
+    discovery = Discovery.load(run)
+    told = None if truth is None else read_truth(truth, discovery.ids, truth_column)
+    rows, pictures, why = _rows(run, facts, features)
+    if images is not None:
+        from rpim.explorer.pictures import Pictures
+
+        moved = Pictures(discovery.assignments.paths, discovery.ids.tolist(), images)
+        pictures = [moved.path(row) for row in range(len(discovery))]
+    decided = decided_names(run)
+    if decided.problem:
+        typer.echo(f"rpim: {decided.problem}", err=True)
+    write_report(
+        discovery,
+        target,
+        features=rows,
+        truth=told,
+        pictures=pictures,
+        on_map=careful_map(discovery, rows, run),
+        no_map=why,
+        decided=decided,
+        overwrite=True,
+    )
+    typer.echo(f"The report is {target}.")
+
+
+def _rows(run: Path, facts: dict[str, Any], given: Path | None) -> tuple[FeatureSet | None, list[Any] | None, str]:
+    """The features of a run and the pictures of its rows, or why they are not at hand."""
+    from rpim.cli import demo
+    from rpim.runs.run_features import features_of
+
+    if given is None and facts["provenance"]["data"]["path"] == demo.SOURCE:
+        return demo.digits(), demo.pictures(), ""
+    try:
+        return features_of(run, given), None, ""
+    except InputError as error:
+        if given is not None:
+            raise
+        return None, None, f"There is no map. {error}"
+
+
+def report_of_run(
+    discovery: Discovery, run: Path, features: FeatureSet | None, *, pictures: list[Any] | None = None, quiet: bool
+) -> Path | None:
+    """Write the page into a run folder that is complete; whatever goes wrong with it is said, and no more."""
+    from rpim.report.page import HOW_TO_GET_IT, REPORT_FILE, can_be_made, write_report
+
+    if not can_be_made():
+        if not quiet:
+            typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+        return None
+    try:
+        return write_report(discovery, run / REPORT_FILE, features=features, pictures=pictures, overwrite=True)
+    # The run is what hours were spent on, and it is on the disk: no fault of a page may look like its failure.
+    except Exception as error:
+        typer.echo(f"rpim: the run is complete, but its report could not be written ({first_line(error)}).", err=True)
+        return None
+
+
+def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: FeatureSet) -> FeatureSet | None:
+    """The features of an extended run, in its order; None where those of the run before are not at hand."""
+    import numpy as np
+
+    from rpim.runs.run_features import features_of
+
+    try:
+        old = features_of(run)
+    except InputError:
+        return None
+    kept = np.isin(before.ids, after.ids[: -len(new)])
+    return dataclasses.replace(
+        old,
+        X=np.concatenate([old.X[kept], new.X]),
+        ids=after.ids,
+        labels=None,
+        truth=None,
+        views=(),
+        split=None,
+        texts=after.assignments.texts,
+        paths=after.assignments.paths,
+        columns={},
+    )

@@ -1,0 +1,274 @@
+"""The commands that do something with a run: ``rpim predict``, ``extend``, ``evaluate``, ``classes`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rpim._common.errors import InputError, choose
+from rpim.cli.embed import TextColumn, Weights
+from rpim.cli.options import AnyEncoder, FeatureColumn, LabelColumn, LabelsFile, New, Overwrite, Quiet, Run
+from rpim.cli.ray_options import RayAddress, Workers, check_workers, kept_in_parts
+from rpim.cli.report import NoReport, report_of_run, rows_of_extension
+from rpim.cli.terminal import console_of_output, written
+
+if TYPE_CHECKING:
+    from rpim.runs.discovery import Discovery
+
+
+def predict(
+    run: Run,
+    new: New,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out. With --ray a folder."
+        ),
+    ] = None,
+    feature_column: FeatureColumn = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of every class.")] = False,
+    refined: Annotated[
+        bool, typer.Option("--refined", help="Add the refined embedding of each row (.parquet).")
+    ] = False,
+    any_encoder: AnyEncoder = False,
+    text_column: TextColumn = None,
+    weights: Weights = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give new rows the classes of a run, in files of any size."""
+    from rpim._common.files import check_export
+
+    check_workers(ray, workers)
+    if ray is not None:
+        _predict_on_ray(
+            run,
+            new,
+            output,
+            ray,
+            workers,
+            feature_column=feature_column,
+            probabilities=probabilities,
+            refined=refined,
+            any_encoder=any_encoder,
+            text_column=text_column,
+            weights=weights,
+            overwrite=overwrite,
+        )
+        return
+    if output is not None:
+        check_export(output, overwrite)
+    from rpim.cli.embed import features_of_new
+    from rpim.runs.predictor import Predictor
+
+    verbose = output is not None or not sys.stdout.isatty()  # a bar among printed lines could not be read
+    predictor = Predictor.load(run)
+    with features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows:
+        predictor.assign_file(
+            rows,
+            output,
+            feature_column=feature_column,
+            probabilities=probabilities,
+            refined=refined,
+            any_encoder=any_encoder,
+            overwrite=overwrite,
+            verbose=verbose,
+        )
+
+
+def extend(
+    run: Run,
+    new: New,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
+    labels: LabelsFile = None,
+    label_column: LabelColumn = None,
+    feature_column: FeatureColumn = None,
+    any_encoder: AnyEncoder = False,
+    text_column: TextColumn = None,
+    weights: Weights = None,
+    no_report: NoReport = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add new rows to a run: its classes stay, and new ones are added where the rows call for them."""
+    from rpim.runs.run_folder import check_target
+
+    check_target(output, overwrite)
+    from rpim.cli.embed import features_of_new
+    from rpim.data.feature_set import FeatureSet
+
+    with features_of_new(
+        new,
+        run,
+        output,
+        labels=labels,
+        label_column=label_column,
+        text_column=text_column,
+        weights=weights,
+        quiet=quiet,
+    ) as rows:
+        if rows == new:
+            features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
+        else:
+            features = FeatureSet.read(rows)
+        before = _load(run)
+        after = before.extended(
+            features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
+        )
+        after.save(output, overwrite=overwrite)
+    with written(output):
+        page = None
+        if not no_report:
+            page = report_of_run(after, output, rows_of_extension(before, run, after, features), quiet=quiet)
+        if not quiet:
+            from rpim.cli.summary import print_extension, print_next_steps
+
+            console = console_of_output()
+            print_extension(console, before, after, len(features))
+            print_next_steps(console, after, output, page)
+
+
+def evaluate(
+    run: Run,
+    truth: Annotated[
+        Path, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
+    ],
+    truth_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the truth.")] = None,
+    metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Which reading of GCD accuracy.")] = "v2",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare the rows without a label with the truth: All, Known, Unknown, NMI, ARI."""
+    from rpim.runs.evaluation import METRICS, read_truth
+    from rpim.runs.evaluation import evaluate as compare
+
+    choose("--metric", metric, METRICS)
+    discovery = _load(run)
+    result = compare(discovery, read_truth(truth, discovery.ids, truth_column), metric)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict()))
+        return
+    left_out = f" ({result.left_out:,} more were left out)" if result.left_out else ""
+    typer.echo(f"{result.rows:,} rows without a label{left_out}, GCD accuracy {metric}")
+    typer.echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
+
+
+def classes(
+    run: Run,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json; printed if left out.")
+    ] = None,
+    label_issues: Annotated[
+        bool, typer.Option("--label-issues", help="The labelled rows whose label looks wrong, most suspect first.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
+    from rpim._common.files import check_export
+    from rpim.cli.summary import print_classes, print_label_issues, print_plainly
+    from rpim.runs.class_summaries import SUFFIXES, write_classes
+    from rpim.runs.decided_names import decided_names
+    from rpim.runs.label_issues import LabelCounts, write_label_issues
+
+    if output is not None:
+        check_export(output, overwrite, SUFFIXES)
+    discovery = _load(run)
+    decided = decided_names(run)
+    if decided.problem:
+        typer.echo(f"rpim: {decided.problem}", err=True)
+    summaries = decided.given_to(discovery.classes_table())
+    console, counts = console_of_output(), LabelCounts.of(discovery.assignments)
+    if label_issues:
+        if counts is None:
+            raise InputError(_not_checked(run, discovery))
+        issues = discovery.label_issues()
+        if output is not None:
+            write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
+            return
+        if issues:
+            print_label_issues(console, discovery, issues, summaries)
+        print_plainly(console, counts.in_words())
+    elif output is not None:
+        write_classes(summaries, output, overwrite=overwrite)
+    else:
+        print_classes(console, discovery, summaries)
+        for sentence in decided.in_words(summaries):
+            print_plainly(console, sentence)
+        print_plainly(console, _not_checked(run, discovery) if counts is None else counts.in_words(run))
+
+
+def _not_checked(run: Path, discovery: Discovery) -> str:
+    """Why a run has no label issues, and how to get them."""
+    from rpim.estimators.infomax import InfoMaxEstimator
+
+    if isinstance(discovery.model, InfoMaxEstimator):
+        how = "fit with --n-members 16"
+    else:
+        how = f"fit with --method rpim instead of {type(discovery.model).__name__.lower()}"
+    return f"The labels of {run} were not checked, because it has no committee: {how}."
+
+
+def export(
+    run: Run,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; see --decisions for others.")
+    ],
+    decisions: Annotated[
+        bool,
+        typer.Option(
+            "--decisions", help="As decided in rpim explore: .csv, .parquet, .jsonl, Label Studio's .json, or a folder."
+        ),
+    ] = False,
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the class of every row, how sure it is, and the runner-up, to one file."""
+    if decisions:
+        from rpim.explorer.exports import export_run
+
+        typer.echo(export_run(run, output, images, overwrite=overwrite))
+        return
+    from rpim._common.files import check_export
+
+    check_export(output, overwrite)
+    _load(run).export(output, overwrite=overwrite)
+
+
+def _load(run: Path) -> Discovery:
+    from rpim.runs.discovery import Discovery
+
+    return Discovery.load(run)
+
+
+def _predict_on_ray(
+    run: Path,
+    new: Path,
+    output: Path | None,
+    ray: str,
+    workers: int | None,
+    *,
+    text_column: str | None,
+    weights: Path | None,
+    **how: Any,
+) -> None:
+    """``rpim predict --ray``: images and texts are embedded by the workers too."""
+    from rpim._common.ray import connected
+    from rpim.cli.embed import features_of_new
+    from rpim.data.ray_shards import check_folder
+    from rpim.runs.predictor import Predictor
+    from rpim.runs.ray_prediction import predict_on_ray
+
+    if output is None:
+        raise InputError("--ray writes a folder of .parquet files: give -o FOLDER.")
+    check_folder(output, how["overwrite"])
+    Predictor.load(run)  # a run that is damaged is known before a cluster is joined
+    with (
+        kept_in_parts(output),
+        connected(ray, workers) as n,
+        features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
+    ):
+        predict_on_ray(run, rows, output, n, verbose=True, **how)

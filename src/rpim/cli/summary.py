@@ -1,0 +1,258 @@
+"""A discovery in words and two tables, for the person at the terminal."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rpim._common.text import end_of, plural, short
+from rpim.runs.assignments import UNSTABLE
+
+if TYPE_CHECKING:
+    from rpim.estimators.base import DiscoveryEstimator
+    from rpim.estimators.label_checks import LabelIssue
+    from rpim.runs.class_summaries import ClassSummary
+    from rpim.runs.discovery import Discovery
+
+MAX_ROWS = 20
+_NAME_WIDTH = 16
+_N_KEYWORDS = 2
+_MAX_ISSUES = 200
+
+
+def print_summary(console: Console, discovery: Discovery, folder: Path | None = None) -> None:
+    """How many rows went where, how far to trust it, the new classes with examples, and the known ones in short.
+
+    `folder` is that of the run, for the commands that say more. That a class is empty is a warning of the fit.
+    """
+    from rpim.runs.label_issues import LabelCounts  # it imports torch, which some commands can do without
+
+    table = discovery.classes_table()
+    known = [row for row in table if row.known]
+    new = sorted((row for row in table if not row.known and row.rows), key=lambda row: -row.rows)
+    for line in _in_words(discovery, known, new):
+        console.print(Text(line))
+    counts = LabelCounts.of(discovery.assignments)
+    if counts is not None:
+        print_plainly(console, counts.in_words(folder))
+    if new:
+        console.print()
+        console.print(_new_classes(discovery, new))
+        if len(new) > MAX_ROWS:
+            console.print(Text(f"… and {len(new) - MAX_ROWS:,} more"))
+        doubtful = [row for row in new if row.stability < UNSTABLE]
+        if doubtful:
+            console.print(
+                Text(
+                    f"{len(doubtful):,} of {plural(len(new), 'new class')} {'is' if len(doubtful) == 1 else 'are'} "
+                    f"unstable (below {UNSTABLE:.0%}): the members of the committee do not agree on the rows. "
+                    "Read some of them before you rely on the class."
+                )
+            )
+    console.print()
+    console.print(_known_classes(known))
+
+
+def print_extension(console: Console, before: Discovery, after: Discovery, n_rows: int) -> None:
+    """What new rows have changed: how many went where, what was renamed, and the classes that were added."""
+    renamed = getattr(after.model, "renamed_", {})
+    there = {renamed.get(name, name) for name in before.classes.tolist()}
+    came = after.labels[-n_rows:].tolist()
+    to_old = sum(name in there for name in came)
+    table = after.classes_table()
+    added = [row for row in table if row.name not in there]
+    lines = [
+        f"{plural(n_rows, 'new row')}: {to_old:,} of classes that were there, "
+        f"{sum(row.rows for row in added):,} of {plural(len(added), 'added class')}."
+    ]
+    left_out = int(after.assignments.left_out[-n_rows:].sum())
+    if left_out:
+        lines.append(f"{left_out:,} were left out, because they fit no class.")
+    lines += [f"{old} is now called {new}." for old, new in renamed.items()]
+    for line in lines:
+        console.print(Text(line))
+    if added:
+        console.print()
+        console.print(_new_classes(after, sorted(added, key=lambda row: -row.rows)))
+        if len(added) > MAX_ROWS:
+            console.print(Text(f"… and {len(added) - MAX_ROWS:,} more"))
+
+
+def print_next_steps(console: Console, discovery: Discovery, folder: Path, page: Path | None = None) -> None:
+    """How long it took, where the run and its report are, and what to do with it."""
+    name = shlex.quote(str(folder))
+    console.print()
+    seen = "" if page is None else f"To look at it, open {page} in a browser. "
+    print_plainly(
+        console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. {seen}Next:"
+    )
+    print_plainly(console, f"  rpim explore {name}                  look at it, name and correct its classes")
+    print_plainly(console, f"  rpim classes {name}                  every class, its typical and its doubtful rows")
+    print_plainly(console, f"  rpim export {name} -o rows.csv       the class of every row")
+    print_plainly(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")
+
+
+def print_plainly(console: Console, line: str) -> None:
+    """A line to copy from: whole, and without markup."""
+    console.print(line, markup=False, soft_wrap=True)
+
+
+def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> Table:
+    """A table whose first and last columns are words, as are those named, and the others numbers.
+
+    A user's words are never markup.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        is_words = column in (columns[0], columns[-1], *words)
+        if is_words:
+            table.add_column(Text(column), overflow="fold")
+        else:
+            table.add_column(Text(column), justify="right", overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _in_words(discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary]) -> list[str]:
+    labelled = discovery.assignments.labelled
+    unlabelled, left_out = int((~labelled).sum()), int(discovery.assignments.left_out.sum())
+    to_known = int((discovery.known & ~labelled).sum())
+    lines = [
+        f"{plural(len(discovery), 'row')}, {int(labelled.sum()):,} of them with a label "
+        f"({plural(len(known), 'known class')}).",
+        f"Of the {unlabelled:,} without one, {to_known:,} went to known classes "
+        f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
+    ]
+    if discovery.model.n_classes is None and hasattr(discovery.model, "n_classes_low_"):
+        low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
+        n_classes = plural(len(discovery.classes), "class")
+        lines.append(f"That there are {n_classes} is an estimate (95 % interval {low:,} to {high:,}).")
+    if left_out:
+        lines.append(f"{left_out:,} were left out, because they fit no class.")
+    return [*lines, trust_in_words(discovery.model)]
+
+
+def trust_in_words(model: DiscoveryEstimator) -> str:
+    """How far the result can be trusted, in a sentence: the expected accuracy of a committee, or that there is none."""
+    n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
+    if n_members == 1:
+        return "Confidence of a single fit is not calibrated: it is usually too high."
+    if math.isnan(accuracy):
+        return f"A committee of {n_members} fits. What accuracy to expect of it is unknown."
+    return (
+        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (on labels that some "
+        "members did not see)."
+    )
+
+
+def print_label_issues(
+    console: Console, discovery: Discovery, issues: Sequence[LabelIssue], summaries: Sequence[ClassSummary]
+) -> None:
+    """The labels that look wrong, the most suspect first, with the text or file of the row where there is one."""
+    rows = discovery.assignments
+    called = {row.name: _called(row) for row in summaries}
+    last = "text" if rows.texts is not None else "path" if rows.paths is not None else "confidence"
+    width = max(24, console.width - 4 * _NAME_WIDTH)
+    cells = []
+    for issue in issues[:_MAX_ISSUES]:
+        if rows.texts is not None:
+            shown = short(rows.texts[issue.row], width)
+        elif rows.paths is not None:
+            shown = end_of(rows.paths[issue.row], width)
+        else:
+            shown = _percent(issue.confidence)
+        cells.append(
+            (
+                short(rows.ids[issue.row], _NAME_WIDTH),
+                short(issue.label, _NAME_WIDTH),
+                called.get(issue.suggested, short(issue.suggested, _NAME_WIDTH)),
+                _percent(issue.label_quality, 1),
+                shown,
+            )
+        )
+    console.print(class_table(("id", "label", "suggested", "quality", last), cells, words=("label", "suggested")))
+    if len(issues) > _MAX_ISSUES:
+        console.print(Text(f"… and {len(issues) - _MAX_ISSUES:,} more: -o FILE.csv writes all of them."))
+    console.print(Text("Quality is the probability that the members which did not see the label give to it."))
+
+
+def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
+    """Every class, the known ones first, with the ids of its typical and its doubtful rows.
+
+    Where there are texts, what a class is about takes the place of the class that is nearest.
+    """
+    has_texts = discovery.assignments.texts is not None
+    cells = [
+        (
+            _called(row),
+            f"{row.rows:,}",
+            f"{row.labelled:,}",
+            _percent(row.mean_sureness),
+            _percent(row.stability),
+            _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
+            _listed(row.typical),
+            _listed(row.doubtful),
+        )
+        for row in summaries
+    ]
+    about = "about" if has_texts else "nearest"
+    columns = ("class", "rows", "labelled", "sure", "stable", about, "typical", "doubtful")
+    console.print(class_table(columns, cells, words=(about, "typical")))
+
+
+def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableType:
+    """With texts, the last column has the suggested name and below it the most typical text."""
+    texts = discovery.assignments.texts
+    shown = texts or discovery.assignments.paths
+    of_id = {} if shown is None else dict(zip(discovery.ids.tolist(), shown, strict=True))
+    rows = []
+    for row in new[:MAX_ROWS]:
+        typical = [of_id.get(i) or i for i in row.typical]
+        named = [short(row.suggested_name)] * bool(row.suggested_name) + [short(text) for text in typical[:1]]
+        rows.append(
+            (
+                short(row.name),
+                f"{row.rows:,}",
+                _percent(row.mean_sureness),
+                _percent(row.stability),
+                short(row.nearest_known, _NAME_WIDTH),
+                _listed(typical) if texts is None else "\n".join(named),
+            )
+        )
+    last = "typical rows" if texts is None else "suggested name, typical"
+    columns = ("new class", "rows", "sureness", "stability", "nearest known", last)
+    return class_table(columns, rows, words=("nearest known",))
+
+
+def _called(row: ClassSummary) -> str:
+    """The name that was decided with the run's beside it, or that alone."""
+    name = short(row.name, _NAME_WIDTH)
+    return f"{short(row.decided_name)} ({name})" if row.decided_name else name
+
+
+def _about(row: ClassSummary) -> str:
+    """The suggested name of a new class, the keywords of a known one."""
+    return row.suggested_name or ", ".join(row.keywords[:_N_KEYWORDS])
+
+
+def _listed(rows: Sequence[Any]) -> str:
+    """Ids or paths."""
+    return ", ".join(end_of(row) if "/" in str(row) else short(row) for row in rows)
+
+
+def _percent(share: float, places: int = 0) -> str:
+    return "—" if math.isnan(share) else f"{share:.{places}%}"
+
+
+def _known_classes(known: list[ClassSummary]) -> Text:
+    parts = [f"{short(row.name)} {row.rows:,} ({row.labelled:,} labelled)" for row in known[:MAX_ROWS]]
+    more = f" … and {len(known) - MAX_ROWS:,} more" if len(known) > MAX_ROWS else ""
+    return Text("Known classes, with their rows: " + ", ".join(parts) + more)

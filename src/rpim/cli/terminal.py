@@ -1,0 +1,76 @@
+"""What the commands print, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rpim._common.errors import BAD_INPUT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rpim.data.feature_set import FeatureSet
+    from rpim.runs.discovery import Discovery
+
+
+def console_of_output() -> Console:
+    """Where commands print."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def print_findings(console: Console, discovery: Discovery, features: FeatureSet, folder: Path) -> None:
+    """What was found, and how it compares with the truth where the features have it."""
+    from rpim.cli.summary import print_plainly, print_summary
+    from rpim.runs.evaluation import evaluate as compare
+
+    print_summary(console, discovery, folder)
+    if features.truth is not None:
+        console.print()
+        print_plainly(console, f"Against the truth, on the rows without a label: {compare(discovery, features.truth)}")
+
+
+@contextlib.contextmanager
+def one_line_warnings(*, show: bool = True) -> Iterator[None]:
+    """What is warned of within it is a line each on standard error, once it is over; nothing where it fails.
+
+    Not before: a progress bar may be there.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)):
+        if show:
+            typer.echo(f"rpim: warning: {as_options(' '.join(message.split()))}", err=True)
+
+
+def as_options(message: str) -> str:
+    """A message of an estimator in the words of the command line.
+
+    >>> as_options("Give n_classes=5, or None to have it estimated.")
+    'Give --n-classes 5, or leave it out to have it estimated.'
+    >>> as_options("n_members=900 is too many (stability_ says which).")
+    '--n-members 900 is too many (rpim classes RUN says which).'
+    """
+    said = re.sub(r"\bn_(classes|members)=(\d+)", r"--n-\1 \2", message)
+    said = re.sub(r"\bn_(classes|members)\b", r"--n-\1", said)
+    said = said.replace("or None to have", "or leave it out to have")
+    return said.replace("stability_ says", "rpim classes RUN says")
+
+
+@contextlib.contextmanager
+def written(output: Path) -> Iterator[None]:
+    """From here on a Ctrl-C ends the printing alone."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"rpim: interrupted, but {output} is complete.", err=True)
+        raise typer.Exit(BAD_INPUT) from None

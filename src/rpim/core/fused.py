@@ -1,0 +1,95 @@
+"""RPIM's head without ever writing down the refined rows: its shift folded into the prototypes.
+
+With A = I + B, the semantic bias is x' = r (Ax + b), r = 1 / |Ax + b|, a number a row. So
+
+    x' W^T    = r (x V^T + Wb),             V = WA             one N x K x D product on the raw rows
+    1 / r^2   = x^T S x + 2 <A^T b, x> + <b, b>,  S = A^T A     one N x D x D product
+    dW        = E A^T + e b^T,              E = sum_i r_i P_i x_i^T,  e = sum_i r_i P_i
+    dB        = W^T E - A Q - b g^T,        Q = sum_i q_i x_i x_i^T,  g = sum_i q_i x_i
+    db        = W^T e - A g - s b,          s = sum_i q_i
+
+where P_i is the gradient by row i of x' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Against the plain forward and backward
+this saves one of three N x K x D products and every pass over an N x D matrix but two; and all that is added up over
+rows (E, e, Q, g, s) is as small as the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rpim.core.row_blocks import Workspace
+from rpim.core.transforms import Gradients
+
+
+class FoldedPass:
+    """One pass over the rows, forward and backward, of a head with the full semantic bias."""
+
+    def __init__(
+        self,
+        prototypes: Tensor,
+        parameters: Mapping[str, Tensor],
+        temperature: float,
+        workspace: Workspace | None = None,
+    ) -> None:
+        n_classes, d = prototypes.shape
+        self._workspace = workspace
+        self._w, self._b, self._tau = prototypes, parameters["b"], temperature
+        self._a = parameters["B"] + torch.eye(d, dtype=prototypes.dtype, device=prototypes.device)  # (D, D)
+        self._v = (prototypes @ self._a).mul_(temperature)  # (K, D)
+        self._wb = (prototypes @ self._b).mul_(temperature)  # (K,)
+        self._s = self._a.T @ self._a  # (D, D)
+        self._ab = self._b @ self._a  # (D,)
+        self._bb = self._b @ self._b
+        self._norms: dict[int, Tensor] = {}
+        self._sums: dict[str, Tensor] = {
+            "E": prototypes.new_zeros(n_classes, d),
+            "e": prototypes.new_zeros(n_classes),
+            "Q": prototypes.new_zeros(d, d),
+            "g": prototypes.new_zeros(d),
+            "s": prototypes.new_zeros(1),
+        }
+
+    def logits(self, x: Tensor, number: int) -> Tensor:
+        """tau * h(x) W^T of a block of rows. (n, K)"""
+        r = self._r(x, number)
+        workspace = self._workspace.classes[: len(x)] if self._workspace else None
+        return torch.addmm(self._wb, x, self._v.T, out=workspace).mul_(r)
+
+    def _r(self, x: Tensor, number: int) -> Tensor:
+        """1 / |Ax + b| of each row, computed once a pass: a number a row can always be kept. (n, 1)"""
+        if number not in self._norms:
+            workspace = self._workspace.features[: len(x)] if self._workspace else None
+            squared = torch.mm(x, self._s, out=workspace).mul_(x).sum(dim=1)
+            squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
+            self._norms[number] = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]
+        return self._norms[number]
+
+    def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
+        """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; both matrices are overwritten."""
+        r = self._r(x, number)
+        # <P_i, x_i' W^T> = <gradient_i, logits_i>, and since a row of the gradient sums to zero, log z will do.
+        q = log_z.mul_(gradient).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
+        p = gradient.mul_(r)
+        weighted = torch.mul(x, q, out=self._workspace.features[: len(x)] if self._workspace else None)  # (n, D)
+        self._sums["E"].addmm_(p.T, x)
+        self._sums["e"] += p.sum(dim=0)
+        self._sums["Q"].addmm_(weighted.T, x)
+        self._sums["g"] += weighted.sum(dim=0)
+        self._sums["s"] += q.sum()
+
+    def sums(self) -> list[Tensor]:
+        """What has been added up over the rows of this place, to be totalled over all places."""
+        return list(self._sums.values())
+
+    def gradients(self) -> Gradients:
+        """The gradient of each parameter, once all rows have gone through."""
+        e_x, e_1, q, g, s = self.sums()
+        e_x, e_1 = e_x * self._tau, e_1 * self._tau
+        return {
+            "prototypes": (e_x @ self._a.T).addr_(e_1, self._b),
+            "B": (self._w.T @ e_x).sub_(self._a @ q).addr_(self._b, g, alpha=-1.0),
+            "b": self._w.T @ e_1 - self._a @ g - s * self._b,
+        }

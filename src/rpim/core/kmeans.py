@@ -1,0 +1,262 @@
+"""k-means and semi-supervised k-means, the start of the prototypes.
+
+Labelled rows are pinned to the centroid of their class; the other centroids are seeded by k-means++ among the
+unlabelled rows, away from the labelled centroids. Distances come from one matrix product a pass, block by block: no
+N x K x D intermediate, and never more than a block x K matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_SEED_ROWS = 20  # a cluster, from which the seeds of small clusters are drawn
+_BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances a block: it stays in the last-level cache
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Centroids, the assignment of each row, and the sum of squared distances."""
+
+    centroids: Tensor  # (K, D)
+    labels: Tensor  # (N,)
+    inertia: float
+    n_iter: int
+
+
+def kmeans(
+    x: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int = 10,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> Clustering:
+    """Plain k-means: the best of ``n_init`` restarts by inertia."""
+    nobody = torch.empty(0, dtype=torch.long, device=x.device)
+    return semi_supervised_kmeans(x, nobody, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
+
+
+def semi_supervised_kmeans(
+    x: Tensor,
+    labels: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int = 10,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> Clustering:
+    """k-means whose labelled rows stay in the cluster of their class: the best of ``n_init`` restarts.
+
+    Parameters
+    ----------
+    x : (N, D)
+        The rows, the labelled ones first.
+    labels : (n_labelled,)
+        Codes 0 .. n_known - 1 of the first rows; cluster k < n_known is class k.
+    n_clusters : int
+        K, at least the number of known classes.
+    tol : float
+        A restart ends when the centroids' squared shift, all together, falls below ``tol`` times the rows' variance.
+    """
+    runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
+    return min(runs, key=lambda run: run.inertia)
+
+
+def restarts(
+    x: Tensor,
+    labels: Tensor,
+    n_clusters: int,
+    *,
+    n_init: int,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> list[Clustering]:
+    """Every restart of ``semi_supervised_kmeans``, in the order they were run."""
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    squared_norms = (x * x).sum(dim=1)  # (N,)
+    known = _known_means(x, labels)
+    variance = max(float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()), 1e-6)  # of all features together
+    runs = []
+    for _ in range(n_init):
+        centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
+        runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance))
+    return runs
+
+
+def merged_clusters(
+    x: Tensor, labels: Tensor, n_clusters: int, *, generator: torch.Generator, factor: int = 2, max_iter: int = 8
+) -> Tensor:
+    """Centroids found by making too many clusters and merging them, the labelled classes first. (K, D)
+
+    k-means cuts the unlabelled rows into ``factor * K`` small clusters; together with the labelled classes they are
+    merged, two at a time, where that costs least variance (Ward), until K are left. Labelled classes never merge with
+    each other. k-means alone often puts two centroids into one class and one between two others, and no later step
+    repairs that; small clusters seldom span two classes, and merging repairs the rest.
+    """
+    free, known = x[len(labels) :], _known_means(x, labels)
+    centroids, sizes = known, torch.bincount(labels)
+    if len(free):
+        small = _small_clusters(free, min(factor * n_clusters, len(free)), max_iter, generator)
+        centroids = torch.cat([known, small.centroids])
+        sizes = torch.cat([sizes, torch.bincount(small.labels, minlength=len(small.centroids))])
+    used = sizes > 0
+    if int(used.sum()) < n_clusters:  # fewer different rows than clusters: nothing to merge
+        return plus_plus(free, (free * free).sum(dim=1), known, n_clusters, generator)
+    merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), len(known), n_clusters)
+    return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
+
+
+def _small_clusters(x: Tensor, n_clusters: int, max_iter: int, generator: torch.Generator) -> Clustering:
+    """k-means that draws its seeds from some of the rows: seeding costs as much as all that comes after it."""
+    some = x[torch.randperm(len(x), generator=generator)[: _SEED_ROWS * n_clusters].to(x.device)]
+    seeds = plus_plus(some, (some * some).sum(dim=1), x[:0], n_clusters, generator)
+    nobody = torch.empty(0, dtype=torch.long, device=x.device)
+    return _lloyd(x, (x * x).sum(dim=1), nobody, seeds, max_iter, tol=0.0)
+
+
+def _ward(
+    centroids: NDArray[np.float64], sizes: NDArray[np.float64], n_known: int, n_clusters: int
+) -> NDArray[np.float64]:
+    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``; those stay in their place."""
+    is_known = np.arange(len(sizes)) < n_known
+
+    def costs(i: int) -> NDArray[np.float64]:
+        """By how much the sum of squared distances grows when i is merged with each of the others."""
+        apart = ((centroids - centroids[i]) ** 2).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            cost: NDArray[np.float64] = apart * (sizes * sizes[i] / (sizes + sizes[i]))
+        cost[(sizes == 0) | (is_known & is_known[i])] = np.inf
+        cost[i] = np.inf
+        return cost
+
+    cost = np.stack([costs(i) for i in range(len(sizes))])
+    nearest = cost.argmin(axis=1)
+    for _ in range(len(sizes) - n_clusters):
+        i = int(cost[np.arange(len(sizes)), nearest].argmin())
+        i, j = sorted((i, int(nearest[i])))  # a known one comes first, and stays
+        centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / (sizes[i] + sizes[j])
+        sizes[i], sizes[j] = sizes[i] + sizes[j], 0.0  # j is gone
+        cost[j] = cost[:, j] = np.inf
+        cost[i] = cost[:, i] = costs(i)
+        stale = np.flatnonzero((nearest == i) | (nearest == j) | (cost[:, i] < cost[np.arange(len(sizes)), nearest]))
+        nearest[stale] = cost[stale].argmin(axis=1)
+        nearest[i] = cost[i].argmin()
+    return centroids[sizes > 0]
+
+
+def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest centroid of each row, and |c|^2 - 2<x, c> for it (the squared distance less |x|^2). (N,), (N,)"""
+    offsets = (centroids * centroids).sum(dim=1)
+    block = max(1, _BLOCK_ELEMENTS // len(centroids))
+    labels = torch.empty(len(x), dtype=torch.long, device=x.device)
+    scores = torch.empty(len(x), dtype=x.dtype, device=x.device)
+    for start in range(0, len(x), block):
+        rows = slice(start, start + block)
+        torch.min(torch.addmm(offsets, x[rows], centroids.T, alpha=-2.0), dim=1, out=(scores[rows], labels[rows]))
+    return labels, scores
+
+
+def plus_plus(x: Tensor, squared_norms: Tensor, known: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """k-means++: each new centroid is a row drawn with probability proportional to its squared distance so far.
+
+    The distances start from the ``known`` centroids, so new ones keep away from them. A few candidates are drawn
+    for each and the one that lowers the sum of distances most is kept, as scikit-learn does.
+    """
+    n_new = n_clusters - len(known)
+    n_candidates = 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
+    centroids = x.new_empty(n_clusters, x.shape[1])
+    centroids[: len(known)] = known
+    if n_new == 0:
+        return centroids
+    if len(x) == 0:
+        return _repeat_rows(centroids, known, n_new, generator)
+    if len(known):
+        distance = (nearest_centroid(x, known)[1] + squared_norms).clamp_min_(0.0)
+    else:
+        first = int(torch.randint(len(x), (1,), generator=generator))
+        centroids[0] = x[first]
+        distance = (squared_norms + squared_norms[first] - 2.0 * (x @ x[first])).clamp_min_(0.0)
+    for k in range(max(len(known), 1), n_clusters):
+        # Draw by the cumulative sum: torch.multinomial is limited to 2^24 rows.
+        cumulative = distance.double().cumsum(dim=0)
+        total = cumulative[-1]
+        draws = torch.rand(n_candidates, dtype=torch.float64, generator=generator).to(x.device) * total
+        picks = torch.searchsorted(cumulative, draws).clamp_max_(len(x) - 1)
+        if float(total) <= 0.0:  # every row coincides with a centroid
+            picks = torch.randint(len(x), (n_candidates,), generator=generator).to(x.device)
+        candidates = x[picks]  # (c, D)
+        away = torch.addmm(squared_norms[picks], x, candidates.T, alpha=-2.0).add_(squared_norms[:, None])
+        away = torch.minimum(away.clamp_min_(0.0), distance[:, None])  # (n, c)
+        best = int(away.sum(dim=0).argmin())
+        centroids[k] = candidates[best]
+        distance = away[:, best].contiguous()
+    return centroids
+
+
+def _repeat_rows(centroids: Tensor, known: Tensor, n_new: int, generator: torch.Generator) -> Tensor:
+    """New centroids beside known ones when there is no unlabelled row to draw from."""
+    picks = torch.randint(len(known), (n_new,), generator=generator)
+    centroids[len(known) :] = known[picks.to(known.device)]
+    return centroids
+
+
+def _known_means(x: Tensor, labels: Tensor) -> Tensor:
+    """The means of the labelled classes, whose rows come first. (n_known, D)"""
+    n_known = int(labels.max()) + 1 if len(labels) else 0
+    return class_means(x[: len(labels)], labels, x.new_zeros(n_known, x.shape[1]))
+
+
+def class_means(x: Tensor, labels: Tensor, fallback: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """The mean of the rows of each class; where it has none, its row of ``fallback``. (K, D)"""
+    sizes = torch.bincount(labels, minlength=len(fallback)) if sizes is None else sizes
+    sums = torch.zeros_like(fallback).index_add_(0, labels, x)
+    return torch.where(sizes[:, None] > 0, sums / sizes.clamp_min(1)[:, None], fallback)
+
+
+def _lloyd(
+    x: Tensor, squared_norms: Tensor, pinned: Tensor, centroids: Tensor, max_iter: int, tol: float
+) -> Clustering:
+    n_pinned = len(pinned)
+    labels = torch.empty(len(x), dtype=torch.long, device=x.device)
+    labels[:n_pinned] = pinned
+    free = x[n_pinned:]
+    n_iter = 0
+    while n_iter < max_iter:
+        n_iter += 1
+        labels[n_pinned:], scores = nearest_centroid(free, centroids)
+        sizes = torch.bincount(labels, minlength=len(centroids))
+        new = class_means(x, labels, centroids, sizes)
+        _repair_empty(new, sizes, free, scores + squared_norms[n_pinned:], labels[n_pinned:])
+        shift = float(((new - centroids) ** 2).sum())
+        centroids = new
+        if shift <= tol:
+            break
+    labels[n_pinned:], scores = nearest_centroid(free, centroids)
+    inertia = float((scores + squared_norms[n_pinned:]).clamp_min(0.0).double().sum())
+    if n_pinned:
+        inertia += float(((x[:n_pinned] - centroids[pinned]) ** 2).sum(dtype=torch.float64))
+    return Clustering(centroids, labels, inertia, n_iter)
+
+
+def _repair_empty(centroids: Tensor, sizes: Tensor, free: Tensor, distance: Tensor, labels: Tensor) -> None:
+    """Move each empty cluster onto one of the rows that lie farthest from their centroid."""
+    empty = torch.nonzero(sizes == 0).flatten()
+    if len(empty) == 0 or len(free) == 0:
+        return
+    left = sizes.tolist()
+    order = iter(torch.topk(distance, min(len(distance), len(centroids) + len(empty))).indices.tolist())
+    for cluster in empty.tolist():
+        for row in order:
+            home = int(labels[row])
+            if left[home] > 1:  # a repair must not empty a cluster itself
+                left[home] -= 1
+                centroids[cluster] = free[row]
+                break

@@ -1,0 +1,1 @@
+"""Rows, labels and metadata, in memory and in files."""

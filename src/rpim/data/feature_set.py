@@ -1,0 +1,381 @@
+"""FeatureSet: the rows to be clustered with their labels, ids and views, checked once where they come in.
+
+Everything after this module may rely on finite two-dimensional features and on one label, id and text per row.
+The checks of single arrays stand in ``checks``, the formats of the files in ``formats``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from rpim._common.blocks import BLOCK_VALUES
+from rpim._common.errors import InputError, some_rows
+from rpim._common.files import StrPath
+from rpim._common.memory_budget import as_bytes
+from rpim.data.checks import FloatArray, feature_matrix, id_array, label_array, text_list
+from rpim.data.formats.feature_files import (
+    column_names,
+    is_pim_folder,
+    read_beside,
+    read_features,
+    view_names,
+    write_features,
+)
+from rpim.data.formats.label_files import read_labels
+from rpim.data.labels import BoolArray, unlabelled_rows
+from rpim.data.metadata import further_columns
+from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
+
+SURELY_FITS = 64 << 20
+"""Files below this size are not looked at twice."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class FeatureSet:
+    """Features of N rows and what is known of each row.
+
+    Build one with `from_arrays` or `read`, which check what they are given; the constructor itself checks nothing.
+
+    Parameters
+    ----------
+    X : array of shape (N, D)
+        float16, float32 or float64, kept as given; memory-mapped where it comes from an .npy file. `RowFiles` stay on
+        disk, and whoever goes through them finds out what is wrong with their values.
+    ids : array of N strings or ints
+        Unique, so that a decision about a row can be carried to another file.
+    labels : array of N values, or None
+        In the user's own type; -1, NaN or the empty string where a row has none.
+    truth : array of N values, or None
+        The true classes, for evaluation only: no method may look at them.
+    views : tuple of arrays of shape (N, D)
+        Further views of the same rows, e.g. of a second augmentation.
+    texts, paths : list of N strings, or None
+        What a person can look at for each row.
+    split : array of N strings, or None
+        The part that each row belongs to, such as "train" or "test". Benchmarks go by it; ``rpim discover`` takes all.
+    columns : dict of str to array of N
+        Further columns that a person can look at, such as a date or a price: numbers (NaN where missing) or text (an
+        array of objects, "" where missing). No method sees them.
+    metadata : dict
+        JSON-able facts; what is called "encoder" is compared where a run meets new rows.
+    first_row : int
+        The number of the first row in its file, where these rows are a block of one: messages count from it.
+
+    Examples
+    --------
+    >>> features = FeatureSet.from_arrays([[3.0, 4.0], [0.0, 2.0]], labels=["cat", None])
+    >>> features
+    FeatureSet(2 rows, 2 features, 1 labelled)
+    >>> features.rows().tolist()[1]
+    [0.0, 1.0]
+    """
+
+    X: FloatArray | RowFiles
+    ids: NDArray[Any]
+    labels: NDArray[Any] | None = None
+    truth: NDArray[Any] | None = None
+    views: tuple[FloatArray, ...] = ()
+    texts: list[str] | None = None
+    paths: list[str] | None = None
+    split: NDArray[np.str_] | None = None
+    columns: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    first_row: int = 0
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike | RowFiles,
+        labels: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        *,
+        truth: ArrayLike | None = None,
+        views: Iterable[ArrayLike] = (),
+        texts: Iterable[str | None] | None = None,
+        paths: Iterable[StrPath | None] | None = None,
+        split: ArrayLike | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        first_row: int = 0,
+    ) -> FeatureSet:
+        """Check the arrays and keep them; X is not copied unless its type has to change.
+
+        Raises
+        ------
+        InputError
+            If they do not fit together, or X has values that cannot be clustered.
+
+        Examples
+        --------
+        >>> FeatureSet.from_arrays([[1, 0], [0, 1]], labels=[4, None]).labels.tolist()
+        [4, -1]
+        """
+        matrix = X if isinstance(X, RowFiles) else feature_matrix(X, "X", first_row)
+        n = len(matrix)
+        checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
+        for k, view in enumerate(checked_views, start=2):
+            if view.shape != matrix.shape:
+                raise InputError(
+                    f"view_{k} has shape {view.shape} but X has {matrix.shape}: give a view of the same rows."
+                )
+        try:
+            facts = json.loads(json.dumps(dict(metadata or {})))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
+        return cls(
+            X=matrix,
+            ids=id_array(ids, n, first_row),
+            labels=None if labels is None else label_array(labels, "labels", n),
+            truth=None if truth is None else label_array(truth, "truth", n),
+            views=checked_views,
+            texts=None if texts is None else text_list(texts, "texts", n, first_row),
+            paths=None if paths is None else text_list(paths, "paths", n, first_row),
+            split=None if split is None else label_array(split, "split", n).astype(str),
+            columns=further_columns(columns or {}, n),
+            metadata=facts,
+            first_row=first_row,
+        )
+
+    @classmethod
+    def read(
+        cls,
+        path: StrPath,
+        labels: StrPath | None = None,
+        *,
+        label_column: str | None = None,
+        feature_column: str | None = None,
+        split_column: str | None = None,
+        memory: int | str | None = None,
+    ) -> FeatureSet:
+        """Read an .npz, .npy, .parquet or .csv file, a folder of .npy or .parquet files, or PIM's feature maps.
+
+        Parameters
+        ----------
+        path : path of the file or folder
+            The rows of .npy and .parquet files stay on disk where they are too large for `memory`; then their further
+            columns are not read.
+        labels : path of a labels file (.npy, .csv, .txt, .json or .parquet), optional
+            Takes the place of any labels in `path`. Where it has ids, labels go to the rows of those ids and the
+            rows it does not name stay unlabelled; otherwise it has one label per row.
+        label_column : str, optional
+            The column (or .npz key) with the labels, where it is not called label, labels or y.
+        feature_column : str, optional
+            The .parquet column (or .npz key) with the features, where several could be meant.
+        split_column : str, optional
+            The column (or .npz key) with the part that each row belongs to, where it is not called split.
+        memory : int or str, optional
+            What a fit may use in all, such as "4GB"; by default a share of what is free.
+        """
+        path = Path(path)
+        in_path = None if labels is not None else label_column
+        rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
+        if rows is None:
+            columns = read_features(path, in_path, feature_column, split_column)
+        else:
+            columns = {
+                "X": rows[:] if rows.fits else rows,
+                **read_beside(rows.files, in_path, split_column, further=rows.fits),
+            }
+            if rows.fits:
+                columns["views"] = [RowFiles(path, name, memory)[:] for name in view_names(column_names(rows.files[0]))]
+        if labels is not None:
+            columns["labels"] = None
+        try:
+            features = cls.from_arrays(**columns)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        if labels is None:
+            return features
+        given = read_labels(Path(labels), features.ids, label_column)
+        try:
+            return dataclasses.replace(features, labels=label_array(given, "labels", len(features)))
+        except InputError as error:
+            raise InputError(f"{labels}: {error}") from error
+
+    def write(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write an .npz or .parquet file, whole or not at all.
+
+        An .npz pads every text to the longest one; choose .parquet for long texts.
+        """
+        columns = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        write_features(Path(path), columns, overwrite)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __repr__(self) -> str:
+        return f"FeatureSet({len(self)} rows, {self.n_features} features, {self.n_labelled} labelled)"
+
+    @property
+    def n_features(self) -> int:
+        """D, the number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def labelled(self) -> BoolArray:
+        """True where a row has a label."""
+        if self.labels is None:
+            return np.zeros(len(self), dtype=bool)
+        return ~unlabelled_rows(self.labels)
+
+    @property
+    def n_labelled(self) -> int:
+        """How many rows have a label."""
+        return int(self.labelled.sum())
+
+    def further_rows(self, normalise: bool = True) -> list[FloatArray]:
+        """The rows of each of `views`, as `rows` gives them."""
+        return [self.rows(normalise, view=k) for k in range(2, 2 + len(self.views))]
+
+    def rows(self, normalise: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
+        """A new contiguous matrix of the rows, each of length 1 if `normalise`; the original is left alone.
+
+        Parameters
+        ----------
+        normalise : bool
+        dtype : dtype of the result
+        view : int
+            1 for X, 2 for the first of `views`, and so on.
+        """
+        if not 1 <= view <= 1 + len(self.views):
+            raise InputError(f"view {view} was asked for but the features have views 1 to {1 + len(self.views)}.")
+        name, X = ("X", self.X) if view == 1 else (f"view_{view}", self.views[view - 2])
+        out = np.empty(X.shape, dtype=dtype)  # (N, D)
+        zero: list[int] = []
+        for block, part in row_blocks_of(X, max(1, BLOCK_VALUES // X.shape[1])):
+            zero += self._scaled(name, part, normalise, block.start, out[block])
+        _refuse_zeros(name, zero)
+        return out
+
+    def blocks(self, normalise: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
+        """What `rows` gives, so many rows at a time: rows on disk need not fit into memory."""
+        for block, part in row_blocks_of(self.X, n_rows):
+            out = np.empty(part.shape, dtype=np.float32)
+            _refuse_zeros("X", self._scaled("X", part, normalise, block.start, out))
+            yield block, out
+
+    def _scaled(self, name: str, X: FloatArray, normalise: bool, start: int, out: FloatArray) -> list[int]:
+        """Write some rows into `out`, each of length 1 if `normalise`; the numbers of those that are all zero."""
+        if not normalise:
+            with np.errstate(over="ignore"):
+                out[:] = X
+            if not np.isfinite(out).all():
+                raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
+            return []
+        values = X.astype(np.float64)  # (n, D)
+        # Dividing by the largest value first keeps the squares of huge or tiny features within range.
+        largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
+        values /= np.where(largest == 0, 1.0, largest)[:, None]
+        lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
+        out[:] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
+        zero: list[int] = (np.flatnonzero(largest == 0) + start + self.first_row).tolist()
+        return zero
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
+
+        Views, texts, paths, split, truth, columns and metadata are left out.
+
+        Examples
+        --------
+        >>> a = FeatureSet.from_arrays(np.eye(2, dtype=np.float16))
+        >>> b = FeatureSet.from_arrays(np.eye(2, dtype=np.float64))
+        >>> a.fingerprint() == b.fingerprint()
+        True
+        """
+        digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}\n".encode())
+        for _, block in row_blocks_of(self.X, max(1, BLOCK_VALUES // self.n_features)):
+            with np.errstate(over="ignore"):
+                digest.update(np.ascontiguousarray(block, dtype="<f4").data)
+        for name, values in (("labels", self.labels), ("ids", self.ids)):
+            digest.update(f"\n{name} ".encode())
+            if values is not None:
+                _add_values(digest, values)
+        return digest.hexdigest()
+
+    def quick_fingerprint(self) -> str:
+        """What `fingerprint` tells, or for rows on disk a digest of their files' names, sizes and dates: no pass."""
+        if not isinstance(self.X, RowFiles):
+            return self.fingerprint()
+        digest = hashlib.sha256(repr(self.X.state()).encode())
+        if self.labels is not None:
+            _add_values(digest, self.labels)
+        return digest.hexdigest()
+
+    def subset(self, index: ArrayLike | slice) -> FeatureSet:
+        """The rows at `index` (positions, a mask or a slice), in that order; a slice of a memory map stays one.
+
+        Examples
+        --------
+        >>> FeatureSet.from_arrays([[1.0], [2.0], [3.0]]).subset([2, 0]).ids.tolist()
+        [2, 0]
+        """
+        chosen: Any = index if isinstance(index, slice) else np.asarray(index)
+        try:
+            positions = np.arange(len(self))[chosen]  # (n,)
+        except IndexError as error:
+            raise InputError(f"The index of the subset does not fit {len(self)} rows: {error}.") from error
+        if positions.ndim != 1 or positions.size == 0:
+            raise InputError("The index of the subset chooses no rows: give positions, a mask or a slice.")
+        if len(np.unique(positions)) < len(positions):
+            raise InputError("The index of the subset has a row twice, but ids are unique: give each row once.")
+
+        def take(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[chosen]
+
+        def take_text(values: list[str] | None) -> list[str] | None:
+            return None if values is None else [values[i] for i in positions]
+
+        return dataclasses.replace(
+            self,
+            X=self.X[chosen],
+            ids=self.ids[chosen],
+            labels=take(self.labels),
+            truth=take(self.truth),
+            views=tuple(view[chosen] for view in self.views),
+            texts=take_text(self.texts),
+            paths=take_text(self.paths),
+            split=take(self.split),
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            first_row=0,
+        )
+
+
+def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowFiles | None:
+    """The rows that are not to be read: those of a folder, as far as it is not PIM's, and of files that do not fit."""
+    is_folder = is_row_folder(path) and not is_pim_folder(path)
+    if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
+        return None
+    if memory is None and not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
+        return None
+    if not path.exists():
+        return None
+    rows = RowFiles(path, feature_column, memory)
+    return rows if is_folder or not rows.fits else None
+
+
+def _refuse_zeros(name: str, zero: list[int]) -> None:
+    if zero:
+        raise InputError(
+            f"{name} has {some_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
+        )
+
+
+def _add_values(digest: Any, values: NDArray[Any]) -> None:
+    """Labels or ids into the digest, the same for int32 and int64."""
+    if values.dtype.kind == "U":
+        for value in values.tolist():
+            text = value.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(text) + text)  # the length, so that ["ab", "c"] differs from ["a", "bc"]
+        return
+    form = {"f": "<f8", "b": "|b1"}.get(values.dtype.kind, "<i8")
+    digest.update(form.encode())
+    digest.update(np.ascontiguousarray(values, dtype=form).data)

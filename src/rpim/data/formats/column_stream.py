@@ -1,0 +1,183 @@
+"""The rows of a feature file a block at a time, in memory that does not grow with the number of rows.
+
+What serves prediction is read: the features, ids, texts and paths. Columns are found as ``feature_files`` finds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rpim._common.errors import InputError
+from rpim._common.files import must_be_npy, open_npz, reading
+from rpim.data.formats.columns import are_whole, find_per_row
+from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout
+from rpim.data.formats.feature_files import (
+    Columns,
+    checked_suffix,
+    npz_features,
+    parquet_features,
+    parquet_metadata,
+    pim_files,
+)
+from rpim.data.formats.npy_stream import ArrayStream
+from rpim.data.formats.parquet import arrow, list_matrix, plain_values
+
+BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
+"""A block has as many rows as keep within both."""
+
+FIELDS = ("ids", "texts", "paths")
+"""What is read beside the features."""
+_READ_AHEAD = 1 << 20
+_CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads some 30 of them ahead
+
+
+@dataclass(frozen=True)
+class ColumnStream:
+    """A file that has been looked into, and how to go through it: arguments of ``FeatureSet.from_arrays`` by block."""
+
+    blocks: Callable[[], Iterator[Columns]]
+    n_rows: int | None
+    """None where only reading tells."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
+    """Look into the beginning of a file, or PIM's folder."""
+    suffix = checked_suffix(path, feature_column)
+    if path.is_dir():
+        return _npy(pim_files(path)["all_feats"])
+    if suffix == ".npz":
+        return _npz(path, feature_column)
+    if suffix == ".npy":
+        return _npy(path)
+    return _parquet(path, feature_column) if suffix == ".parquet" else _csv(path)
+
+
+def rows_per_block(n_features: int) -> int:
+    """How many rows of so many features a block has."""
+    return max(1, min(BLOCK_ROWS, BLOCK_VALUES // max(1, n_features)))
+
+
+def _block_sizes(shape: Sequence[int]) -> Iterator[int]:
+    """How many rows each block has; one block without rows where there are none."""
+    step = rows_per_block(shape[1])
+    for start in range(0, max(1, shape[0]), step):
+        yield min(step, shape[0] - start)
+
+
+def _check_matrix(path: Path, shape: Sequence[int]) -> None:
+    if len(shape) != 2:
+        raise InputError(f"{path}: X has shape {tuple(shape)}, not two dimensions: give rows of features.")
+
+
+def _npy(path: Path) -> ColumnStream:
+    must_be_npy(path)
+    with reading(path), open(path, "rb") as file:
+        shape = ArrayStream(file).shape
+    _check_matrix(path, shape)
+
+    def blocks() -> Iterator[Columns]:
+        with reading(path), open(path, "rb") as file:
+            stream = ArrayStream(file)
+            for n in _block_sizes(shape):
+                yield {"X": stream.take(n)}
+
+    return ColumnStream(blocks, shape[0])
+
+
+def _npz(path: Path, feature_column: str | None) -> ColumnStream:
+    with open_npz(path) as archive:
+        metadata = json.loads(str(archive["metadata_json"])) if "metadata_json" in archive.files else {}
+        features = npz_features(path, archive.files, feature_column)
+        per_row = find_per_row(path, archive.files, {})
+    members = {"X": features} | {name: per_row[name] for name in FIELDS if name in per_row}
+
+    def open_streams(stack: contextlib.ExitStack) -> dict[str, ArrayStream]:
+        # A file each: what is compressed can only be read on from where one is.
+        archives = {name: stack.enter_context(zipfile.ZipFile(path)) for name in members}
+        return {
+            name: ArrayStream(stack.enter_context(archives[name].open(f"{key}.npy"))) for name, key in members.items()
+        }
+
+    with reading(path), contextlib.ExitStack() as stack:
+        shapes = {name: stream.shape for name, stream in open_streams(stack).items()}
+    _check_matrix(path, shapes["X"])
+    n_rows = shapes["X"][0]
+    for name in members:
+        if name != "X" and shapes[name] != (n_rows,):
+            raise InputError(
+                f"{path}: {name} has shape {shapes[name]} but X has {n_rows} rows: give a flat list of one per row."
+            )
+
+    def blocks() -> Iterator[Columns]:
+        with reading(path), contextlib.ExitStack() as stack:
+            streams = open_streams(stack)
+            for n in _block_sizes(shapes["X"]):
+                yield {name: stream.take(n) for name, stream in streams.items()}
+            for stream in streams.values():
+                stream.finish()
+
+    return ColumnStream(blocks, n_rows, metadata)
+
+
+def _parquet(path: Path, feature_column: str | None) -> ColumnStream:
+    def opened() -> Any:
+        # Through a buffer, so that a row group is not held whole: some files are one row group.
+        return arrow(".parquet").ParquetFile(path, buffer_size=_READ_AHEAD, pre_buffer=False)
+
+    with reading(path), opened() as file:
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        features = parquet_features(path, schema, feature_column)
+        found = find_per_row(path, schema.names, {})
+        metadata = parquet_metadata(schema)
+        # How long the lists are may stand in the rows alone.
+        first = next(_tables(file.iter_batches(1, columns=[features], use_threads=False)), None)
+        step = 1 if first is None else rows_per_block(list_matrix(path, features, first.column(0)).shape[1])
+    per_row = {name: found[name] for name in FIELDS if name in found}
+
+    def blocks() -> Iterator[Columns]:
+        first_row = 0
+        with reading(path), opened() as file:
+            for rows in _tables(file.iter_batches(step, columns=[features, *per_row.values()], use_threads=False)):
+                values = {name: plain_values(rows.column(column)) for name, column in per_row.items()}
+                yield {"X": list_matrix(path, features, rows.column(features), first_row), **values}
+                first_row += len(rows)
+
+    return ColumnStream(blocks, n_rows, metadata)
+
+
+def _tables(batches: Iterable[Any]) -> Iterator[Any]:
+    return (arrow().Table.from_batches([batch]) for batch in batches)
+
+
+def _csv(path: Path) -> ColumnStream:
+    def tables(columns: Sequence[str] = ()) -> Iterator[Any]:
+        with reading(path, CSV_HINT):
+            options = layout.options(columns, block_size=_CSV_BYTES, use_threads=False)
+            with arrow(".csv").open_csv(path, **options) as reader:
+                yield from _tables(reader)
+
+    with reading(path, CSV_HINT):
+        layout = CsvLayout.of(path, {})
+    per_row = {name: layout.per_row[name] for name in FIELDS if name in layout.per_row}
+
+    def blocks() -> Iterator[Columns]:
+        # Ids are numbers if all of them are, so those of the whole file are looked at before the first block.
+        ids = per_row.get("ids")
+        ids_are_numbers = ids is not None and all(are_whole(table[0].to_pylist()) for table in tables([ids]))
+        step = rows_per_block(len(layout.features))
+        for table in tables():
+            for start in range(0, len(table), step):
+                rows = table.slice(start, step)
+                columns: Columns = {name: rows.column(column).to_pylist() for name, column in per_row.items()}
+                if ids_are_numbers:
+                    columns["ids"] = list(map(int, columns["ids"]))
+                yield {"X": layout.matrix(rows), **columns}
+
+    return ColumnStream(blocks, None)

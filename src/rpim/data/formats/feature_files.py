@@ -1,0 +1,316 @@
+"""The files a FeatureSet is read from and written to, one reader per format.
+
+A reader gives the arguments of ``FeatureSet.from_arrays``, which does the checks every format shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rpim._common.blocks import row_blocks
+from rpim._common.errors import InputError, some
+from rpim._common.files import load_npy, must_exist, open_npz, reading, replacing
+from rpim.data.formats.columns import (
+    NAMES,
+    PER_ROW,
+    VIEW,
+    find_column,
+    find_per_row,
+    free_names,
+    ids_from_text,
+    labels_from_text,
+)
+from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout, csv_names
+from rpim.data.formats.npy_stream import ArrayStream
+from rpim.data.formats.parquet import arrow, arrow_array, is_list, is_scalar, list_matrix, plain_values, scalar_values
+
+Columns = dict[str, Any]
+Wanted = dict[str, str | None]
+"""The column of a field, where it is not by one of the usual names."""
+
+METADATA_KEY = "rpim_metadata"
+ROW_GROUP_VALUES = 1 << 22
+
+_PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
+
+
+def read_features(
+    path: Path, label_column: str | None, feature_column: str | None, split_column: str | None = None
+) -> Columns:
+    """The arguments of ``FeatureSet.from_arrays`` found in `path`."""
+    suffix = checked_suffix(path, feature_column)
+    wanted = {"labels": label_column, "split": split_column}
+    for option, column in (("label_column", label_column), ("split_column", split_column)):
+        if column is not None and (suffix == ".npy" or path.is_dir()):
+            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
+    if path.is_dir():
+        return _read_pim_folder(path)
+    if suffix == ".npz":
+        return _read_npz(path, wanted, feature_column)
+    if suffix == ".npy":
+        return {"X": load_npy(path, mmap_mode="r")}
+    if suffix == ".parquet":
+        return _read_parquet(path, wanted, feature_column)
+    return _read_csv(path, wanted)
+
+
+def checked_suffix(path: Path, feature_column: str | None) -> str:
+    """The suffix of a file that can be read as features, in small letters; a folder may have any."""
+    suffix = path.suffix.lower()
+    if feature_column is not None and suffix not in (".npz", ".parquet"):
+        raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
+    if not path.is_dir():
+        must_exist(path)
+        if suffix not in (".npz", ".npy", ".parquet", ".csv"):
+            raise InputError(
+                f"{path} has the suffix {suffix!r}, which cannot be read as features: "
+                "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps, or rpim embed it first."
+            )
+    return suffix
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns, or .npz keys, of a file; none where the format has no names."""
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        with open_npz(path) as archive:
+            return list(archive.files)
+    if suffix == ".parquet":
+        with reading(path), arrow(".parquet").ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+    if suffix == ".csv":
+        with reading(path):
+            return csv_names(path)[0]
+    return []
+
+
+def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
+    """Write the fields of a FeatureSet in the format of the suffix."""
+    writer = {".npz": _write_npz, ".parquet": _write_parquet}.get(path.suffix.lower())
+    if writer is None:
+        raise InputError(f"{path} has the suffix {path.suffix!r}, which cannot be written: give .npz or .parquet.")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already: choose another name or say overwrite=True.")
+    with replacing(path) as file:
+        writer(file, columns)
+
+
+def read_beside(files: Sequence[Path], label_column: str | None, split_column: str | None, *, further: bool) -> Columns:
+    """What stands beside the features in .parquet files that are one set of rows: labels, ids and so on.
+
+    Further columns are those that all files have, if `further` ones are wanted.
+    """
+    if files[0].suffix.lower() != ".parquet":
+        for option, column in (("label_column", label_column), ("split_column", split_column)):
+            if column is not None:
+                raise InputError(f"{option} is for files with columns, but {files[0]} has none: leave it out.")
+        return {}
+    wanted = {"labels": label_column, "split": split_column}
+    columns: Columns = {}
+    beside: list[Columns] = []
+    metadata: dict[str, Any] = {}
+    for number, file in enumerate(files):
+        with reading(file):
+            schema = arrow(".parquet").read_schema(file)
+            per_row = find_per_row(file, schema.names, wanted)
+            if number and set(per_row) != set(columns):
+                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
+            metadata = metadata or parquet_metadata(schema)
+            others = _further_names(schema, per_row.values()) if further else []
+            table = arrow(".parquet").read_table(file, columns=[*per_row.values(), *others])
+            for field, name in per_row.items():
+                columns.setdefault(field, []).extend(table.column(name).to_pylist())
+            beside.append({name: list(scalar_values(table.column(name))) for name in others})
+    shared = [name for name in beside[0] if all(name in part for part in beside)]
+    joined = {name: [value for part in beside for value in part[name]] for name in shared}
+    return {**columns, "columns": joined, "metadata": metadata}
+
+
+def _further_names(schema: Any, taken: Iterable[str]) -> list[str]:
+    """The columns of a .parquet file that are none of the fields, and can be kept."""
+    return [name for name in free_names(schema.names, taken) if is_scalar(schema.field(name).type)]
+
+
+def view_names(names: Sequence[str]) -> list[str]:
+    """The columns of further views, in their order."""
+    numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
+    return [name for _, name in sorted(numbered)]
+
+
+def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -> str:
+    """The .npz key of the features."""
+    features = find_column(path, names, "X", feature_column)
+    if features is None:
+        raise InputError(
+            f"{path} has no array called features, X, embeddings or feats among {', '.join(names) or 'none'}: "
+            "name one with feature_column."
+        )
+    return features
+
+
+def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
+    with open_npz(path) as archive:
+        names = archive.files
+        features = npz_features(path, names, feature_column)
+        per_row = find_per_row(path, names, wanted)
+        columns: Columns = {"X": archive[features]}
+        columns |= {field: archive[name] for field, name in per_row.items()}
+        views = [archive[name] for name in view_names(names)]
+        further = _npz_further(archive, len(columns["X"]), [features, *per_row.values()])
+        if "views" in names and "views" not in further:
+            stacked = archive["views"]  # (V, N, D), or (N, D) for one
+            views = [*(stacked if stacked.ndim == 3 else [stacked]), *views]
+        columns |= {"views": views, "columns": further}
+        if "metadata_json" in names:
+            columns["metadata"] = json.loads(str(archive["metadata_json"]))
+        return columns
+
+
+def _npz_further(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
+    """Further keys with one value per row. What is no such thing is not even read: it may be large."""
+    found = {}
+    for name in free_names(archive.files, taken):
+        with contextlib.suppress(ValueError), archive.zip.open(f"{name}.npy") as member:
+            header = ArrayStream(member)
+            if header.shape == (n_rows,) and header.dtype.kind in "biufUSM":
+                found[name] = archive[name]
+    return found
+
+
+def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
+    with reading(path):
+        with arrow(".parquet").ParquetFile(path) as file:
+            schema = file.schema_arrow
+            views = view_names(schema.names)
+            per_row = find_per_row(path, schema.names, wanted)
+            features = parquet_features(path, schema, feature_column)
+            further = _further_names(schema, [features, *per_row.values()])
+            table = file.read(columns=[features, *views, *per_row.values(), *further])
+        columns: Columns = {"X": list_matrix(path, features, table.column(features))}
+        columns["views"] = [list_matrix(path, name, table.column(name)) for name in views]
+        columns |= {field: plain_values(table.column(name)) for field, name in per_row.items()}
+        columns["columns"] = {name: scalar_values(table.column(name)) for name in further}
+        columns["metadata"] = parquet_metadata(schema)
+        return columns
+
+
+def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
+    """The column of the features: the only one with lists of numbers that is not a view, or the one wanted."""
+    views = view_names(schema.names)
+    lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
+    if feature_column is None and len(lists) != 1:
+        what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
+        raise InputError(
+            f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
+            "name the one with the features with feature_column."
+        )
+    return str(find_column(path, schema.names, "X", feature_column or lists[0]))
+
+
+def parquet_metadata(schema: Any) -> dict[str, Any]:
+    """The facts that ``FeatureSet.write`` kept with the columns."""
+    facts: dict[str, Any] = json.loads((schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    return facts
+
+
+def with_metadata(path: Path, facts: dict[str, Any]) -> None:
+    """Replace the facts that a .parquet file keeps with its columns; its rows stay as they are."""
+    with reading(path), arrow(".parquet").ParquetFile(path) as source, replacing(path) as file:
+        schema = source.schema_arrow.with_metadata({METADATA_KEY: json.dumps(facts)})
+        with arrow(".parquet").ParquetWriter(file, schema) as writer:
+            for number in range(source.num_row_groups):
+                writer.write_table(source.read_row_group(number).replace_schema_metadata(schema.metadata))
+
+
+def _read_csv(path: Path, wanted: Wanted) -> Columns:
+    with reading(path, CSV_HINT):
+        layout = CsvLayout.of(path, wanted)
+        table = arrow(".csv").read_csv(path, **layout.options())
+        X = layout.matrix(table)
+        columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
+        columns["columns"] = {name: table.column(name).to_pylist() for name in layout.further}
+    for field in ("labels", "truth"):
+        if field in columns:
+            columns[field] = labels_from_text(columns[field])
+    if "ids" in columns:
+        columns["ids"] = ids_from_text(columns["ids"])
+    return {"X": X, **columns}
+
+
+def is_pim_folder(folder: Path) -> bool:
+    """Whether a folder has a file of PIM's feature maps in it, complete or not."""
+    return any(any((place / f"{name}.npy").is_file() for name in _PIM_FILES) for place in (folder, folder / "train"))
+
+
+def pim_files(folder: Path) -> dict[str, Path]:
+    """The files of PIM's feature maps by their names, in the folder itself or in its ``train``."""
+    inner = folder / "train" if (folder / "train" / "all_feats.npy").is_file() else folder
+    files = {name: inner / f"{name}.npy" for name in _PIM_FILES}
+    lacking = [file.name for file in files.values() if not file.is_file()]
+    if lacking:
+        raise InputError(
+            f"{inner} lacks {', '.join(lacking)}: give PIM's folder of feature maps, or a file; a folder of images "
+            "needs rpim embed first."
+        )
+    return files
+
+
+def _read_pim_folder(folder: Path) -> Columns:
+    """PIM's feature maps: targets are labels where mask_lab is true, and mask_cls is true for known classes."""
+    files = pim_files(folder)
+    inner = files["all_feats"].parent
+    X = load_npy(files["all_feats"], mmap_mode="r")
+    targets, mask_lab, mask_cls = (load_npy(files[name]) for name in ("targets", "mask_lab", "mask_cls"))
+    for name, array in (("targets", targets), ("mask_lab", mask_lab), ("mask_cls", mask_cls)):
+        if array.ndim != 1 or len(array) != len(X):
+            raise InputError(f"{files[name]} has shape {array.shape} but all_feats.npy has {len(X)} rows: mend it.")
+        if name != "targets" and not np.isin(array, (0, 1)).all():
+            raise InputError(f"{files[name]} is not a mask: give True or False per row.")
+    if targets.dtype.kind not in "iu":
+        raise InputError(f"{files['targets']} holds {targets.dtype} values: give the number of each row's class.")
+    labelled, known = mask_lab.astype(bool), mask_cls.astype(bool)
+    wrong = np.flatnonzero(np.isin(targets, targets[labelled]) & ~known)
+    if wrong.size:
+        raise InputError(
+            f"{inner}: mask_cls.npy calls {len(wrong)} rows ({some(wrong)}) new although mask_lab.npy labels rows of "
+            "their class: make the two masks agree."
+        )
+    return {"X": X, "labels": np.where(labelled, targets.astype(np.int64), -1), "truth": targets}
+
+
+def _write_npz(file: BinaryIO, columns: Columns) -> None:
+    arrays = {"features": columns["X"]}
+    arrays |= {f"view_{k}": view for k, view in enumerate(columns["views"], start=2)}
+    arrays |= {field: np.asarray(columns[field]) for field in PER_ROW if columns[field] is not None}
+    arrays |= {
+        name: values.astype(str) if values.dtype.kind == "O" else values for name, values in columns["columns"].items()
+    }
+    arrays["metadata_json"] = np.asarray(json.dumps(columns["metadata"]))
+    # Not numpy.savez: it stamps the time, so that the same features would never give the same file.
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _write_parquet(file: BinaryIO, columns: Columns) -> None:
+    """In row groups, so that a memory-mapped matrix is never loaded whole."""
+    pa = arrow()
+    matrices = {"features": columns["X"]} | {f"view_{k}": view for k, view in enumerate(columns["views"], start=2)}
+    values = {NAMES[field][1]: columns[field] for field in PER_ROW if columns[field] is not None} | columns["columns"]
+    n_rows, n_features = columns["X"].shape
+
+    def batch(rows: slice) -> Any:
+        return pa.table({name: arrow_array(column[rows]) for name, column in (matrices | values).items()})
+
+    schema = batch(slice(0, 1)).schema.with_metadata({METADATA_KEY: json.dumps(columns["metadata"])})
+    with arrow(".parquet").ParquetWriter(file, schema) as writer:
+        for rows in row_blocks(n_rows, n_features * len(matrices), ROW_GROUP_VALUES):
+            writer.write_table(batch(rows).replace_schema_metadata(schema.metadata))

@@ -1,0 +1,118 @@
+"""Columns of parquet files from numpy and back.
+
+pyarrow is imported where it is first needed, because it takes longer to import than most commands take to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError, some
+
+
+def arrow(module: str = "") -> Any:
+    """pyarrow, or one of its modules, such as ".parquet"."""
+    return importlib.import_module(f"pyarrow{module}")
+
+
+def is_list(arrow_type: Any) -> bool:
+    """Whether a column of this type has a list of numbers in every row."""
+    types = arrow().types
+    if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)):
+        return False
+    inner = arrow_type.value_type
+    return bool(types.is_floating(inner) or types.is_integer(inner))
+
+
+def list_matrix(path: Path, name: str, column: Any, first_row: int = 0) -> NDArray[Any]:
+    """A column of equally long lists as a matrix, a view of Arrow's memory where it is in one piece. (N, D)
+
+    Messages count from `first_row`.
+    """
+    if not is_list(column.type):
+        raise InputError(f"{path}: column {name!r} is of type {column.type}: give one with a list of numbers per row.")
+    if column.null_count:
+        rows = np.flatnonzero(column.is_null().to_numpy()) + first_row
+        raise InputError(f"{path}: column {name!r} is null in {len(rows)} rows ({some(rows)}): remove those rows.")
+    if arrow().types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+    else:
+        lengths = arrow(".compute").list_value_length(column).to_numpy()
+        width = int(lengths[0]) if len(lengths) else 1
+        odd = np.flatnonzero(lengths != width)
+        if odd.size:
+            raise InputError(
+                f"{path}: column {name!r} has lists of different lengths ({width} in row {first_row}, "
+                f"{lengths[odd[0]]} in row {odd[0] + first_row}): give every row as many numbers."
+            )
+    if len(column) == 0 or width == 0:
+        return np.empty((len(column), width), dtype=np.float32)
+    pieces = [chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width) for chunk in column.chunks]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def plain_values(column: Any) -> Any:
+    """A list with Nones where values are missing, because Arrow would turn ints with nulls into floats."""
+    types = arrow().types
+    if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
+        return column.to_numpy()
+    return column.to_pylist()
+
+
+def is_scalar(arrow_type: Any) -> bool:
+    """Whether a column of this type has a number, a text, a truth value or a time in every row."""
+    types = arrow().types
+    kind = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
+    known = (
+        types.is_integer,
+        types.is_floating,
+        types.is_decimal,
+        types.is_string,
+        types.is_large_string,
+        types.is_boolean,
+        types.is_date,
+        types.is_timestamp,
+        types.is_time,
+    )
+    return any(is_one(kind) for is_one in known)
+
+
+def scalar_values(column: Any) -> Any:
+    """The values of a column for which `is_scalar` holds, times as text; NaN or None where one is missing."""
+    types = arrow().types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = column.cast(arrow().float64())
+    if types.is_temporal(column.type):
+        column = _times_as_text(column)
+    is_number = types.is_integer(column.type) or types.is_floating(column.type)
+    return column.to_numpy() if is_number else column.to_pylist()
+
+
+def _times_as_text(column: Any) -> Any:
+    if arrow().types.is_timestamp(column.type) and column.type.tz is not None:
+        # As universal time: the database of time zones is not on every machine.
+        column = column.cast(arrow().timestamp(column.type.unit))
+    return column.cast(arrow().string())
+
+
+def arrow_array(values: Any) -> Any:
+    """An array or list, masked or None where a value is missing, as a column; text is text even where all is missing.
+
+    A matrix becomes a column of lists.
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        flat = np.ravel(values).astype(values.dtype.newbyteorder("="), copy=False)
+        return arrow().FixedSizeListArray.from_arrays(arrow().array(flat), values.shape[1])
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
+        missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+        return arrow().array(np.asarray(values), mask=missing)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    present = next((value for value in listed if value is not None), "")
+    return arrow().array(listed, arrow().string()) if isinstance(present, str) else arrow().array(listed)

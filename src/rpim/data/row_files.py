@@ -1,0 +1,338 @@
+"""RowFiles: features that stay on disk, in an .npy file, a .parquet file or a folder of either, read block by block."""
+
+from __future__ import annotations
+
+import copy
+import os
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError, some
+from rpim._common.files import RUN_FILE, StrPath, must_be_npy, must_exist, reading
+from rpim._common.memory_budget import as_bytes, usual_budget
+from rpim.data.formats.feature_files import parquet_features
+from rpim.data.formats.npy_stream import ArrayStream
+from rpim.data.formats.parquet import arrow, list_matrix
+
+READ_BYTES = 32 << 20
+"""What is read at once; two blocks are read ahead."""
+_AHEAD = 2
+SHARD = re.compile(r"part-(\d{5,})\.(?:npy|parquet)")
+"""What files that were written together are called; a number that is not there is a file that is missing."""
+
+Matrix = NDArray[Any]
+
+
+class _Part(Protocol):
+    """One file."""
+
+    path: Path
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+
+    def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
+        """The rows from `start` to `stop`, at most `size` at a time."""
+
+
+class RowFiles:
+    """An N x D matrix on disk, of which never more than a few blocks are in memory.
+
+    It has the ``shape``, ``dtype`` and ``len`` of an array, and gives rows for slices and for arrays of row numbers.
+    Nothing is memory-mapped: pages of a map would count as memory in use until the system wants them back.
+
+    Parameters
+    ----------
+    path : path of an .npy or .parquet file, or of a folder of such files
+        The files of a folder are one matrix, in the order of their names; those of a partly written one, and others
+        that do not fit, are named before any work begins.
+    feature_column : str, optional
+        The .parquet column with the features, where several could be meant.
+    memory : int or str, optional
+        What a fit to them may use in all, such as "4GB"; by default a share of what is free.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or damaged, or they are not of one width and type.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/x.npy", np.arange(12, dtype=np.float16).reshape(6, 2))
+    ...     rows = RowFiles(f"{folder}/x.npy")
+    ...     rows.shape, rows[4:].tolist(), rows[[5, 0]].tolist()
+    ((6, 2), [[8.0, 9.0], [10.0, 11.0]], [[10.0, 11.0], [0.0, 1.0]])
+    """
+
+    ndim = 2
+
+    def __init__(self, path: StrPath, feature_column: str | None = None, memory: int | str | None = None) -> None:
+        self.path = Path(path)
+        self.given_memory = None if memory is None else as_bytes(memory)
+        self.memory = self.given_memory or usual_budget()
+        self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
+        first = self._parts[0]
+        for part in self._parts[1:]:
+            for one, other in (
+                (f"{first.n_features} features a row", f"{part.n_features} features a row"),
+                (f"values of type {first.dtype}", f"values of type {part.dtype}"),
+            ):
+                if one != other:
+                    raise InputError(f"{part.path} has {other} but {first.path} has {one}: make them alike.")
+        self.dtype = first.dtype
+        self._first = 0  # of the rows of all files, the first that is one of these
+        self._starts = np.cumsum([0, *(part.n_rows for part in self._parts)])
+        self.shape = (int(self._starts[-1]), first.n_features)
+        if self.shape[0] == 0:
+            raise InputError(f"{self.path} has no rows: give at least one.")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"RowFiles({self.shape[0]:,} x {self.shape[1]} {self.dtype} in {self.path})"
+
+    def span(self, start: int, stop: int) -> RowFiles:
+        """The rows from `start` to `stop`, as `RowFiles` of their own."""
+        span = copy.copy(self)
+        span._first, span.shape = self._first + start, (stop - start, self.shape[1])
+        return span
+
+    @property
+    def files(self) -> list[Path]:
+        """The files, in order."""
+        return [part.path for part in self._parts]
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Name, size and date of each file: as long as it stays the same, the rows do."""
+        return [(os.fspath(path.resolve()), (at := path.stat()).st_size, at.st_mtime_ns) for path in self.files]
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Path, int, int]]:
+        """The files that hold the rows from `start` to `stop`, and which of theirs: from where, to where."""
+        for part, begin, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
+            if begin < stop and end > start:
+                yield part.path, int(max(start - begin, 0)), int(min(stop, end) - begin)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a fit may have all rows in memory: as they are, normalised, projected, and some hundred classes."""
+        n_rows, n_features = self.shape
+        return n_rows * (n_features * (self.dtype.itemsize + 8) + 2000) <= self.memory
+
+    def __getitem__(self, rows: Any) -> Matrix:
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(len(self))
+            blocks = [block for _, block in self.blocks(start, stop)]
+            return np.concatenate(blocks) if blocks else np.empty((0, self.shape[1]), dtype=self.dtype)
+        wanted = np.arange(len(self))[rows]
+        return self.take(np.atleast_1d(wanted))
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Matrix:
+        """The rows of these numbers, in this order, in one pass over the files. (n, D)"""
+        out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
+        if len(rows) == 0:
+            return out
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        for start, block in self.blocks(int(ordered[0]), int(ordered[-1]) + 1):
+            first, last = np.searchsorted(ordered, [start, start + len(block)])
+            out[order[first:last]] = block[ordered[first:last] - start]
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        """All of it in memory, for whoever asks for an array."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    def blocks(self, start: int = 0, stop: int | None = None, size: int | None = None) -> Iterator[tuple[int, Matrix]]:
+        """The rows from `start` to `stop`, in order: the number of the first row of each block, and the block.
+
+        The blocks are of `size` rows but for the last: where files meet, they are put together. They are read by
+        another thread, ahead of when they are wanted.
+        """
+        stop = len(self) if stop is None else min(stop, len(self))
+        size = size or max(1, READ_BYTES // (self.shape[1] * self.dtype.itemsize))
+        ahead: queue.Queue[Any] = queue.Queue(_AHEAD)
+        abandoned = threading.Event()
+
+        def put(item: Any) -> bool:
+            while not abandoned.is_set():
+                try:
+                    ahead.put(item, timeout=0.1)
+                    return True
+                except queue.Full:
+                    continue
+            return False
+
+        def read() -> None:
+            try:
+                for number, block in self._in_order(start + self._first, stop + self._first, size):
+                    if not put((number - self._first, block)):
+                        return
+                put(None)
+            except BaseException as error:  # for whoever waits
+                put(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            while (item := ahead.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            abandoned.set()
+            reader.join()
+
+    def _in_order(self, start: int, stop: int, size: int) -> Iterator[tuple[int, Matrix]]:
+        waiting: list[Matrix] = []
+        n_waiting, first = 0, start
+        for number, part in enumerate(self._parts):
+            begin, end = self._starts[number], self._starts[number + 1]
+            if end <= start or begin >= stop:
+                continue
+            for piece in part.read(max(0, start - begin), min(stop, end) - begin, size):
+                while n_waiting + len(piece) >= size:
+                    cut = size - n_waiting
+                    yield first, _joined([*waiting, piece[:cut]])
+                    first += size
+                    piece, waiting, n_waiting = piece[cut:], [], 0
+                if len(piece):
+                    waiting.append(piece)
+                    n_waiting += len(piece)
+        if n_waiting:
+            yield first, _joined(waiting)
+
+
+def row_blocks_of(X: Matrix | RowFiles, size: int) -> Iterator[tuple[slice, Matrix]]:
+    """The rows of a matrix in memory or on disk, so many at a time, and where they stand."""
+    if isinstance(X, RowFiles):
+        for start, block in X.blocks(size=max(1, READ_BYTES // (X.shape[1] * X.dtype.itemsize) // size) * size):
+            for first in range(0, len(block), size):
+                part = block[first : first + size]
+                yield slice(start + first, start + first + len(part)), part
+        return
+    for start in range(0, len(X), size):
+        rows = slice(start, min(start + size, len(X)))
+        yield rows, X[rows]
+
+
+def _joined(pieces: list[Matrix]) -> Matrix:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def is_row_folder(path: Path) -> bool:
+    """Whether a folder holds files of features, which are one matrix together; raises for a run folder."""
+    if (path / RUN_FILE).is_file():
+        raise InputError(f"{path} is a run folder, and rows are wanted: give features, images or texts.")
+    return path.is_dir() and any(file.suffix.lower() in (".npy", ".parquet") for file in path.iterdir())
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        must_exist(path)
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in (".npy", ".parquet"))
+    files = [file for file in files if not file.name.startswith((".", "_"))]
+    if not files:
+        raise InputError(f"{path} holds no .npy or .parquet files: give a folder of features.")
+    kinds = {file.suffix.lower() for file in files}
+    if len(kinds) > 1:
+        raise InputError(f"{path} holds .npy and .parquet files ({some(file.name for file in files)}): keep one kind.")
+    numbers = {int(found[1]) for file in files if (found := SHARD.fullmatch(file.name))}
+    lacking = sorted(set(range(max(numbers, default=0))) - numbers)
+    if lacking and len(numbers) == len(files):
+        missing = f"part-{lacking[0]:05d}{files[0].suffix}"
+        raise InputError(f"{path} lacks {missing}: write it again, or number the files from part-00000 on.")
+    return files
+
+
+def _open(path: Path, feature_column: str | None) -> _Part:
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return _NpyPart(path)
+    if suffix == ".parquet":
+        return _ParquetPart(path, feature_column)
+    raise InputError(f"{path} has the suffix {suffix!r}, which cannot be read block by block: give .npy or .parquet.")
+
+
+def _check_type(path: Path, dtype: np.dtype[Any]) -> None:
+    if dtype.kind != "f":
+        raise InputError(f"{path} holds values of type {dtype}: give float16, float32 or float64.")
+
+
+class _NpyPart:
+    """An .npy file in C order."""
+
+    def __init__(self, path: Path) -> None:
+        must_be_npy(path)
+        self.path, self._file = path, path.absolute()  # workers are elsewhere
+        with reading(path), open(path, "rb") as file:
+            header = ArrayStream(file)
+            self._offset = file.tell()
+            if len(header.shape) != 2 or header.by_column:
+                raise InputError(f"{path} has shape {header.shape}, or lies column by column: save rows of features.")
+            self.n_rows, self.n_features = header.shape
+            self.dtype = header.dtype
+        _check_type(path, self.dtype)
+        self._row_bytes = self.n_features * self.dtype.itemsize
+        there = path.stat().st_size - self._offset
+        if there < self.n_rows * self._row_bytes:
+            raise InputError(
+                f"{path} is truncated, after {there // self._row_bytes:,} of its {self.n_rows:,} rows: write it again."
+            )
+
+    def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
+        with reading(self.path), open(self._file, "rb", buffering=0) as file:
+            file.seek(self._offset + start * self._row_bytes)
+            for first in range(start, stop, size):
+                n = min(size, stop - first)
+                values = np.fromfile(file, dtype=self.dtype, count=n * self.n_features)
+                if len(values) < n * self.n_features:
+                    raise ValueError("it has become shorter while it was read")
+                yield values.reshape(n, self.n_features)
+
+
+class _ParquetPart:
+    """A .parquet file with a column of lists."""
+
+    def __init__(self, path: Path, feature_column: str | None) -> None:
+        must_exist(path)
+        self.path, self._file = path, path.absolute()  # workers are elsewhere
+        with reading(path), self._opened() as file:
+            self._column = parquet_features(path, file.schema_arrow, feature_column)
+            self.n_rows = file.metadata.num_rows
+            self._groups = np.cumsum([0, *(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))])
+            batch = next(file.iter_batches(1, columns=[self._column], use_threads=False), None)
+            matrix = np.empty((0, 0), np.float32) if batch is None else self._matrix(batch, 0)
+        self.n_features, self.dtype = matrix.shape[1], matrix.dtype
+        _check_type(path, self.dtype)
+
+    def _opened(self) -> Any:
+        return arrow(".parquet").ParquetFile(self._file, buffer_size=1 << 20, pre_buffer=False)
+
+    def _matrix(self, batch: Any, first_row: int) -> Matrix:
+        table = arrow().Table.from_batches([batch])
+        return list_matrix(self.path, self._column, table.column(self._column), first_row)
+
+    def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
+        first = int(np.searchsorted(self._groups, start, side="right")) - 1
+        last = int(np.searchsorted(self._groups, stop, side="left"))
+        row = int(self._groups[first])
+        with reading(self.path), self._opened() as file:
+            groups = list(range(first, last))
+            for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
+                if row >= stop:
+                    break
+                matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
+                row += len(batch)
+                if len(matrix):
+                    yield matrix

@@ -1,0 +1,285 @@
+"""Embedding: items in, a feature file out; kept in parts meanwhile, and gone on with after a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError
+from rpim._common.files import check_export
+from rpim._common.progress import Progress
+from rpim.data.feature_set import FeatureSet
+from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import open_encoder
+from rpim.embedding.items import Items
+from rpim.embedding.parts import Parts
+from rpim.embedding.preparation import prepared_batches
+
+SUFFIXES = (".parquet", ".npz")
+SECONDS_A_PART = 10.0
+ITEMS_A_PART = 8192
+
+
+@dataclass(frozen=True)
+class EmbeddingReport:
+    """What came of an embedding.
+
+    Attributes
+    ----------
+    embedded, resumed : int
+        How many items were embedded by this call, and by an earlier one.
+    skipped : list of (id, reason)
+        The items that could not be used.
+    seconds, encoder_seconds : float
+        How long it took from the first item to the last, and how much of that the encoder itself.
+    """
+
+    embedded: int
+    resumed: int
+    skipped: list[tuple[str, str]]
+    seconds: float
+    encoder_seconds: float
+
+
+def embed(
+    items: Items,
+    encoder: Encoder | str | None,
+    output: Path,
+    *,
+    weights: Path | None = None,
+    device: str | None = None,
+    views: int = 0,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    reuse: bool = False,
+    verbose: bool = False,
+) -> EmbeddingReport:
+    """Embed items, and write them as a feature set.
+
+    What is done is kept beside `output` until all of it is: called again with the same arguments, it goes on.
+
+    Parameters
+    ----------
+    items : Items
+    encoder : Encoder, str or None
+        A name is opened with `weights` and `device` by `open_encoder`; None is the usual one for such items.
+    output : path of the .parquet or .npz file
+    views : int
+        How many augmented views of each image to embed as well: ``view_2``, ``view_3`` and so on.
+    batch_size : int, optional
+        Items that the encoder takes at once; rows do not depend on it but for rounding.
+    workers : int, optional
+        Processes that decode images beside this one; half as many as there are cores.
+    seed : int
+        Of the augmented views.
+    overwrite : bool
+        Replace `output`, and what another encoder has begun there.
+    reuse : bool
+        Leave `output` as it is where it holds these very items by this encoder.
+    verbose : bool
+        Show progress on a terminal.
+
+    Raises
+    ------
+    InputError
+        If `output` may not be written, or no item can be used.
+    """
+    check_export(output, overwrite or reuse, SUFFIXES)
+    if not output.parent.is_dir():
+        raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
+    if not isinstance(encoder, Encoder):
+        encoder = open_encoder(items.kind, encoder, weights, device)
+    if batch_size is not None:
+        encoder.batch_size = batch_size
+    plan = plan_of(items, encoder, views, seed)
+    if reuse and is_made(output, plan, overwrite):
+        return EmbeddingReport(0, len(items), [], 0.0, 0.0)
+    parts = Parts(output, plan, overwrite)
+    done = parts.done()
+    work = Work(parts.add, encoder, 1 + views)
+    with Progress(verbose, "embedding") as progress:
+        progress.expect(len(items))
+        progress.advance(len(done))
+        todo = [position for position in range(len(items)) if position not in done]
+        work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
+    skipped = _assemble(parts, items, plan, views, output, overwrite)
+    parts.remove()
+    return EmbeddingReport(work.n_embedded, len(done), skipped, work.seconds, work.encoder_seconds)
+
+
+def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, Any]:
+    """What decides the rows: the encoder, the items, and the augmented views.
+
+    Raises
+    ------
+    InputError
+        If the encoder is not one of such items, or they have no views.
+    """
+    if views and items.kind != "images":
+        raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
+    if encoder.kind != items.kind:
+        raise InputError(f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}.")
+    return {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
+
+
+def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
+    """Whether these very features are there; raises where there are others that may not be overwritten."""
+    if not output.exists():
+        return False
+    before = FeatureSet.read(output).metadata
+    if all(before.get(fact) == plan[fact] for fact in ("encoder", "items", "views", "seed")):
+        return True
+    if not overwrite:
+        raise InputError(f"{output} holds other items, or those of another encoder: remove it.")
+    return False
+
+
+class Work:
+    """Batches go through the encoder, and are kept: every few seconds, and at a Ctrl-C.
+
+    Parameters
+    ----------
+    keep : function of positions, rows (n, V, D) and reasons
+        Where they go.
+    """
+
+    def __init__(
+        self, keep: Callable[[list[int], NDArray[np.float32], dict[int, str]], None], encoder: Encoder, views: int
+    ) -> None:
+        self._add, self._encoder, self._views = keep, encoder, views
+        self._positions: list[int] = []
+        self._rows: list[NDArray[np.float32]] = []
+        self._reasons: dict[int, str] = {}
+        self.n_embedded = 0
+        self.seconds = self.encoder_seconds = 0.0
+
+    def run(self, batches: Any, progress: Progress) -> None:
+        """Embed them all."""
+        start = kept = time.monotonic()
+        n_done = 0
+        try:
+            for batch in batches:
+                if batch.positions:
+                    self._encode(batch.positions, batch.prepared)
+                self._reasons |= batch.reasons
+                n_items = len(batch.positions) + len(batch.reasons)
+                n_done += n_items
+                progress.stage(f"embedding, {n_done / (time.monotonic() - start):.1f} items a second")
+                progress.advance(n_items)
+                if time.monotonic() - kept > SECONDS_A_PART or len(self._positions) >= ITEMS_A_PART:
+                    self._keep()
+                    kept = time.monotonic()
+        finally:
+            self._keep()
+            self.seconds = time.monotonic() - start
+
+    def _encode(self, positions: list[int], prepared: Any) -> None:
+        start = time.monotonic()
+        rows = self._encoder.encode(prepared)  # (n * V, D)
+        self.encoder_seconds += time.monotonic() - start
+        if not np.isfinite(rows).all():
+            raise InputError(f"{self._encoder.name} gives values that are not finite: its weights may be damaged.")
+        self._rows.append(rows.reshape(len(positions), self._views, -1))  # (n, V, D)
+        self._positions += positions
+        self.n_embedded += len(positions)
+
+    def _keep(self) -> None:
+        if self._positions or self._reasons:
+            rows = np.concatenate(self._rows) if self._rows else np.empty((0, self._views, 0), dtype=np.float32)
+            self._add(self._positions, rows, self._reasons)
+            self._positions, self._rows, self._reasons = [], [], {}
+
+
+def fingerprint(items: Items) -> str:
+    """A hash of what is to be embedded: texts by what they say, files by name, size and time, others by their ids."""
+    digest = hashlib.sha256(f"{items.kind} {len(items)}\n".encode())
+    paths = items.paths
+    for position, name in enumerate(items.ids.tolist()):
+        said = items.content[position] if items.kind == "texts" else ""
+        if paths is not None:
+            with contextlib.suppress(OSError):
+                found = Path(paths[position]).stat()
+                said = f"{found.st_size} {found.st_mtime_ns}"
+        digest.update(f"{name}\0{said}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _assemble(
+    parts: Parts, items: Items, plan: dict[str, Any], views: int, output: Path, overwrite: bool
+) -> list[tuple[str, str]]:
+    """Write the rows of all parts in the order of the items; the items that were skipped, with the reasons."""
+    reasons: dict[int, str] = {}
+    found: set[int] = set()
+    n_features = 0
+    for positions, rows, left_out in parts:
+        found.update(positions.tolist())
+        reasons |= left_out
+        n_features = max(n_features, rows.shape[2])
+    skipped = all_skipped(items, reasons)
+    if not found:
+        parts.remove()
+        raise none_usable(items, skipped)
+    order = np.array(sorted(found), dtype=np.int64)  # (n,)
+    # On disk, since they need not fit into memory.
+    matrices = [
+        np.lib.format.open_memmap(parts.folder / f"view-{view}.npy", "w+", np.float32, (len(order), n_features))
+        for view in range(1, 2 + views)
+    ]
+    for positions, rows, _ in parts:
+        if len(positions):
+            places = np.searchsorted(order, positions)
+            for view, matrix in enumerate(matrices):
+                matrix[places] = rows[:, view]
+
+    features = feature_set(items, order, matrices, metadata_of(plan, items, skipped))
+    features.write(output, overwrite=overwrite)
+    return skipped
+
+
+def all_skipped(items: Items, reasons: dict[int, str]) -> list[tuple[str, str]]:
+    """The items that cannot be used by their ids, those that were known before first."""
+    names = items.ids.tolist()
+    return [*items.skipped, *((str(names[position]), reasons[position]) for position in sorted(reasons))]
+
+
+def none_usable(items: Items, skipped: Sequence[tuple[str, str]]) -> InputError:
+    """The sentence where there is nothing to write."""
+    name, reason = skipped[0]
+    return InputError(f"None of the {len(items):,} {items.kind} of {items.source} can be used ({name}: {reason}).")
+
+
+def metadata_of(plan: dict[str, Any], items: Items, skipped: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What the features keep of their making."""
+    return {**plan, "source": str(items.source.resolve()), "skipped": list(skipped)}
+
+
+def feature_set(
+    items: Items, order: NDArray[np.int64], matrices: Sequence[NDArray[np.float32]], metadata: dict[str, Any]
+) -> FeatureSet:
+    """The items at these positions, with their rows: a matrix of each view."""
+
+    def chosen(values: list[str] | None) -> list[str] | None:
+        return None if values is None else [values[position] for position in order]
+
+    return FeatureSet.from_arrays(
+        matrices[0],
+        labels=None if items.labels is None else items.labels[order],
+        ids=items.ids[order],
+        truth=None if items.truth is None else items.truth[order],
+        views=matrices[1:],
+        texts=chosen(items.texts),
+        paths=chosen(items.paths),
+        split=None if items.split is None else items.split[order],
+        columns={name: values[order] for name, values in items.columns.items()},
+        metadata=metadata,
+    )

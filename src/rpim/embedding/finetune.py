@@ -1,0 +1,262 @@
+"""An encoder tuned to one's own images: GCD's contrastive training of its last block (Vaze et al., CVPR 2022)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError
+from rpim._common.files import StrPath
+from rpim._common.progress import Progress
+from rpim.data.labels import encode_labels
+from rpim.embedding.encoder import Encoder
+from rpim.embedding.images import TimmEncoder
+from rpim.embedding.items import Items
+from rpim.embedding.last_block import LastBlock
+from rpim.embedding.pictures import Unusable, open_picture
+from rpim.embedding.tuning import IntArray, Losses, Tuning, batches, losses_of_one_point
+from rpim.embedding.tuning_checkpoint import TuningCheckpoint
+from rpim.embedding.views import FreshViews, ViewBank
+
+SUPERVISED_WEIGHT = 0.1
+"""Of the two losses; GCD publishes 0.35, with which fewer new classes were found (docs/results.md)."""
+
+
+def finetune(
+    items: Items,
+    encoder: Encoder,
+    output: StrPath,
+    *,
+    epochs: int = 50,
+    batch_size: int = 128,
+    learning_rate: float = 0.1,
+    supervised_weight: float = SUPERVISED_WEIGHT,
+    views: int = 8,
+    seed: int = 0,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> TimmEncoder:
+    """Train the last block of an image encoder so that images of a class come closer together.
+
+    Two random views of every image are to be closer to each other than to other images, and images with the same label
+    closer than those with another: GCD's weighted sum of a self-supervised and a supervised contrastive loss. The rest
+    of the encoder stays as it is. `encoder` itself is not changed.
+
+    Parameters
+    ----------
+    items : Items
+        Images, of which some carry labels. Those of the split "test" are left aside, so that they stay unseen.
+    encoder : TimmEncoder
+    output : path of the .safetensors file to write
+        An encoder by itself. While the training runs, ``OUTPUT.checkpoint`` stands beside it, and the same call goes
+        on from there if it was interrupted.
+    epochs : int
+        How often as many images as there are are looked at.
+    batch_size : int
+        Half of each batch has labels.
+    learning_rate : float
+        At the start; it falls along a cosine.
+    supervised_weight : float
+        The share of the supervised loss, from 0 on and below 1. The larger, the more the known classes are told apart,
+        and the more new ones are pulled towards them.
+    views : int
+        How many random views of an image are drawn, once, and kept beside the output as they enter the last block. 0
+        draws new ones every time, which costs a pass through the whole encoder.
+    seed : int
+    overwrite : bool
+        Whether `output` may be replaced.
+    verbose : bool
+        Show progress on a terminal.
+
+    Returns
+    -------
+    TimmEncoder
+        What was written to `output`, on the device of `encoder`. `read_header` of the file says how it was made, with
+        the loss after each epoch and the images that could not be read.
+
+    Raises
+    ------
+    InputError
+        If there are no images, no two labelled classes, or the encoder cannot be tuned; if a number is out of its
+        range, or the loss stops being finite or says that all images have become alike.
+    """
+    target = check_output(output, overwrite)
+    _check_numbers(epochs, batch_size, learning_rate, supervised_weight, views, seed)
+    if not isinstance(encoder, TimmEncoder):
+        raise InputError(f"{encoder.name} cannot be tuned: give an image encoder of timm's, not an .onnx file.")
+    images = readable_images(items, verbose)
+    codes, classes = _classes(images)
+    tuned = copy.copy(encoder)
+    tuned.model = copy.deepcopy(encoder.model)
+    settings = {
+        "encoder": encoder.name,
+        "weights": encoder.weights_hash,
+        "preprocessing": encoder.prepare.as_dict(),
+        "data": _fingerprint(images.ids, codes),
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "supervised_weight": supervised_weight,
+        "views": views,
+        "seed": seed,
+    }
+    checkpoint = TuningCheckpoint(target, settings)
+    losses = _train(tuned, images, codes, checkpoint, settings, verbose)
+    facts = {
+        **settings,
+        "images": len(images),
+        "labelled": int((codes >= 0).sum()),
+        "classes": len(classes),
+        "skipped": images.skipped,
+        "losses": losses,
+    }
+    tuned.save(target, {"tuning": facts})
+    checkpoint.remove()
+    return TimmEncoder(str(target), device=str(encoder.device))
+
+
+def _train(
+    tuned: TimmEncoder,
+    images: Items,
+    codes: IntArray,
+    checkpoint: TuningCheckpoint,
+    settings: dict[str, Any],
+    verbose: bool,
+) -> list[Losses]:
+    """Train the last block of `tuned` in place: the losses of every epoch."""
+    seed, epochs, batch_size = settings["seed"], settings["epochs"], settings["batch_size"]
+    smaller = f"give a smaller --learning-rate than {settings['learning_rate']:g}."
+    last_block = LastBlock(tuned.model, tuned.prepare.size)
+    views = _views(tuned, images, last_block, settings, checkpoint.folder, verbose)
+    tuning = Tuning(last_block, tuned.device, settings["learning_rate"], epochs, seed, settings["supervised_weight"])
+    state = checkpoint.load()
+    losses: list[Losses] = []
+    if state is not None:
+        tuning.restore(state)
+        losses = [Losses(*pair) for pair in state.notes["losses"]]
+    with Progress(verbose, "Tuning (2 of 2)") as progress:
+        progress.expect(epochs)
+        progress.advance(len(losses))
+        for epoch in range(len(losses), epochs):
+            rng = np.random.default_rng([seed, epoch])
+            tuning.begin(epoch)
+            of_batches = []
+            for rows in batches(codes, batch_size, rng):
+                of_batches.append(tuning.step(views.pairs(rows, rng), rows, codes[rows]))
+                progress.advance(len(rows) / len(codes))
+            losses.append(Losses(*np.mean(of_batches, axis=0).tolist()))
+            if not all(map(math.isfinite, losses[-1])):
+                checkpoint.remove()
+                raise InputError(f"The loss is no longer finite in epoch {epoch + 1}: {smaller}")
+            checkpoint.save(tuning.state(epoch + 1, {"losses": losses}))
+    if np.allclose(losses[-1], losses_of_one_point(codes, batch_size), rtol=0, atol=1e-3):
+        checkpoint.remove()
+        raise InputError(f"The tuning has made all images alike: {smaller}")
+    return losses
+
+
+def _views(
+    tuned: TimmEncoder, images: Items, last_block: LastBlock, settings: dict[str, Any], folder: Path, verbose: bool
+) -> FreshViews | ViewBank:
+    fresh = FreshViews(images.content, tuned, last_block)
+    if not settings["views"]:
+        return fresh
+    bank = ViewBank(fresh, len(images), settings["views"], settings["seed"], folder)
+    with Progress(verbose, "Drawing views (1 of 2)") as progress:
+        bank.fill(progress)
+    return bank
+
+
+def check_output(output: StrPath, overwrite: bool = False) -> Path:
+    """The path of a tuned encoder that may be written; known before hours of work rather than after."""
+    target = Path(output)
+    if target.suffix != ".safetensors":
+        raise InputError(f"{output} has the suffix {target.suffix!r}: an encoder is written as .safetensors.")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
+    if not target.parent.is_dir():
+        raise InputError(f"{output} cannot be written, because {target.parent} is not a folder: create it first.")
+    return target
+
+
+def readable_images(items: Items, verbose: bool = False) -> Items:
+    """The images that can be read, without those of the split "test"; its `skipped` says which cannot, and why."""
+    if items.kind != "images":
+        raise InputError(f"{items.source} holds {items.kind}, and only encoders of images can be tuned: give images.")
+    kept, skipped = [], list(items.skipped)
+    with Progress(verbose, "Reading images") as progress:
+        progress.expect(len(items))
+        for row in range(len(items)):
+            progress.advance(1)
+            if items.split is not None and items.split[row] == "test":
+                continue
+            try:
+                open_picture(items.content[row])
+                kept.append(row)
+            except Unusable as error:
+                skipped.append((str(items.ids[row]), str(error)))
+    return dataclasses.replace(
+        items,
+        content=_Chosen(items.content, kept),
+        ids=items.ids[kept],
+        labels=None if items.labels is None else items.labels[kept],
+        truth=None,
+        split=None,
+        columns={},
+        skipped=skipped,
+    )
+
+
+class _Chosen(Sequence[Any]):
+    """Some of a sequence, which may be one that fetches when asked."""
+
+    def __init__(self, content: Sequence[Any], rows: Sequence[int]) -> None:
+        self._content, self._rows = content, rows
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._content[self._rows[place]]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _classes(images: Items) -> tuple[IntArray, NDArray[Any]]:
+    """The number of the class of each image, -1 where it has no label, and the classes."""
+    if len(images) < 2:
+        raise InputError(f"{images.source} holds {len(images)} readable image(s): give at least two.")
+    codes, classes = encode_labels(np.full(len(images), -1) if images.labels is None else images.labels)
+    if len(classes) < 2:
+        raise InputError(
+            f"{images.source} has labels of {len(classes)} class(es), and tuning learns by what tells classes apart: "
+            "label some images of at least two."
+        )
+    return codes, classes
+
+
+def _check_numbers(
+    epochs: int, batch_size: int, learning_rate: float, supervised_weight: float, views: int, seed: int
+) -> None:
+    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 4), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"{name} is {value}: give at least {least}.")
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise InputError(f"learning_rate is {learning_rate}: give a number above 0, such as 0.1.")
+    if not 0 <= supervised_weight < 1:
+        raise InputError(f"supervised_weight is {supervised_weight}: give a share from 0 on and below 1.")
+    if views < 0 or views == 1:
+        raise InputError(f"views is {views}: give at least 2 to draw pairs from, or 0 for new ones every time.")
+
+
+def _fingerprint(ids: NDArray[Any], codes: IntArray) -> str:
+    digest = hashlib.sha256(codes.tobytes())
+    for one in ids.tolist():
+        digest.update(f"{one}\n".encode())
+    return digest.hexdigest()

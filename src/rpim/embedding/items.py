@@ -1,0 +1,152 @@
+"""Items: what is to be embedded, before it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.errors import InputError
+from rpim.data.checks import id_array, label_array
+from rpim.data.labels import unlabelled_rows
+from rpim.data.metadata import further_columns
+
+Kind = Literal["images", "texts"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Items:
+    """N images or texts, and what is known of each.
+
+    Build one with `of`, which checks that there is one of everything per item.
+
+    Parameters
+    ----------
+    kind : "images" or "texts"
+    content : sequence of N
+        For images the path of each file, the bytes of one, or an array of uint8 of shape (H, W, 3); for texts a str.
+        Where it is cheap to index but not to hold, any sequence that fetches when asked will do.
+    ids : array of N strings or ints
+        Unique. For files, the path within `source`, with forward slashes.
+    source : Path
+        The folder or file that they came from.
+    labels : array of N values, or None
+        -1, NaN or the empty string where an item has none.
+    truth : array of N values, or None
+        The true classes, for evaluation only.
+    split : array of N strings, or None
+        "train" or "test", where the data are divided.
+    columns : dict of str to array of N
+        Further columns, as those of a `FeatureSet`.
+    skipped : list of (id, reason)
+        Items that are not among the N because they could not be used, known so far.
+    """
+
+    kind: Kind
+    content: Sequence[Any]
+    ids: NDArray[Any]
+    source: Path
+    labels: NDArray[Any] | None = None
+    truth: NDArray[Any] | None = None
+    split: NDArray[np.str_] | None = None
+    columns: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        content: Sequence[Any],
+        source: Path,
+        ids: Any = None,
+        *,
+        labels: Any = None,
+        truth: Any = None,
+        split: Any = None,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        skipped: Sequence[tuple[str, str]] = (),
+    ) -> Items:
+        """Check that there is one of everything per item, and that ids are unique.
+
+        Examples
+        --------
+        >>> Items.of("texts", ["Where is my card?", "Hello"], Path("chat.csv"), labels=["card", None]).labels.tolist()
+        ['card', '']
+        """
+        n = len(content)
+        if n == 0:
+            raise InputError(f"{source} holds no {kind}: give some.")
+        try:
+            return cls(
+                kind=kind,
+                content=content,
+                ids=id_array(ids, n),
+                source=source,
+                labels=None if labels is None else label_array(labels, "labels", n),
+                truth=None if truth is None else label_array(truth, "truth", n),
+                split=None if split is None else label_array(split, "split", n).astype(str),
+                columns=further_columns(columns or {}, n),
+                skipped=list(skipped),
+            )
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def __repr__(self) -> str:
+        return f"Items({len(self):,} {self.kind} from {self.source})"
+
+    @property
+    def n_labelled(self) -> int:
+        """How many items have a label."""
+        return 0 if self.labels is None else int((~unlabelled_rows(self.labels)).sum())
+
+    def part(self, rows: slice) -> Items:
+        """Some of the items, as another process can be given them: files by their full path."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[rows]
+
+        content: Sequence[Any] = _Stretch(self.content, rows)
+        if isinstance(self.content, list):
+            content = [one.resolve() if isinstance(one, Path) else one for one in self.content[rows]]
+        return dataclasses.replace(
+            self,
+            content=content,
+            ids=self.ids[rows],
+            labels=taken(self.labels),
+            truth=taken(self.truth),
+            split=taken(self.split),
+            columns={name: values[rows] for name, values in self.columns.items()},
+            skipped=[],
+        )
+
+    @property
+    def paths(self) -> list[str] | None:
+        """The full path of every file, where the items are files."""
+        if self.kind == "images" and isinstance(self.content[0], Path):
+            return [str(path.resolve()) for path in self.content]
+        return None
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts, where the items are texts."""
+        return list(self.content) if self.kind == "texts" else None
+
+
+class _Stretch(Sequence[Any]):
+    """Some of a sequence that fetches when asked."""
+
+    def __init__(self, whole: Sequence[Any], rows: slice) -> None:
+        self._whole, self._places = whole, range(len(whole))[rows]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._whole[self._places[row]]

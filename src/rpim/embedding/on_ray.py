@@ -1,0 +1,166 @@
+"""Embedding spread over a cluster: each worker loads the encoder once, and writes the rows of one span after the other.
+
+Ray Data hands out the spans. The result is a folder of .parquet files that is read as one feature set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.progress import Progress
+from rpim._common.ray import imported_ray
+from rpim._common.ray_failures import in_a_sentence
+from rpim.data.formats.feature_files import with_metadata
+from rpim.data.ray_shards import Made, Shards, Span, check_folder, make_shards
+from rpim.embedding.embed import (
+    EmbeddingReport,
+    Work,
+    all_skipped,
+    feature_set,
+    is_made,
+    metadata_of,
+    none_usable,
+    plan_of,
+)
+from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import encoder_of
+from rpim.embedding.items import Items
+from rpim.embedding.preparation import prepared_batches
+
+FILES = 64
+LEAST, MOST = 64, 4096
+"""Items a file: so that there are some 64 files to share out, but neither tiny nor huge ones."""
+
+
+def embed_on_ray(
+    items: Items,
+    encoder: Encoder,
+    output: Path,
+    workers: int,
+    *,
+    open_encoder: Callable[[], Encoder] | None = None,
+    views: int = 0,
+    batch_size: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    overwrite: bool = False,
+    reuse: bool = False,
+    verbose: bool = False,
+) -> EmbeddingReport:
+    """Embed items by the workers of the cluster that this process has joined, and write a folder of .parquet files.
+
+    What is done is kept in ``OUTPUT.parts`` until all of it is: called again with the same arguments, it goes on.
+
+    Parameters
+    ----------
+    items : Items
+        Files, where they are such, are on a disk that all machines share.
+    encoder : Encoder
+    output : path of the folder, on a disk that all machines share
+    workers : int
+        How many; where the machines have GPUs, no more than those, each with one.
+    open_encoder : callable, optional
+        How a worker gets the encoder: by its name and weights, unless told otherwise.
+    device : str, optional
+        That of the workers; a GPU where there is one.
+    views, batch_size, seed, overwrite, reuse, verbose
+        As in `rpim.embedding.embed.embed`.
+
+    Raises
+    ------
+    InputError
+        If `output` may not be written, no item can be used, or the cluster fails.
+    """
+    plan = plan_of(items, encoder, views, seed)
+    if reuse and is_made(output, plan, overwrite):
+        return EmbeddingReport(0, len(items), [], 0.0, 0.0)
+    check_folder(output, overwrite or reuse)
+    size = min(max(LEAST, -(-len(items) // FILES)), MOST)
+    shards = Shards(output, plan, len(items), size, "embedding (another encoder, or other items)", overwrite)
+    before = shards.done()
+    ray = imported_ray()
+    gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
+    workers = min(workers, gpus) if gpus else workers
+    with in_a_sentence():  # each in an object of its own, so that a worker holds no more than it works on
+        todo = [span for span in shards.spans if span not in before]
+        parts = {span.number: ray.put(items.part(slice(span.start, span.stop))) for span in todo}
+    start = time.monotonic()
+    seconds = make_shards(
+        shards,
+        partial(
+            _Embedder,
+            open_encoder or partial(encoder_of, encoder.metadata(), device=device),
+            parts,
+            metadata_of(plan, items, []),
+            1 + views,
+            batch_size,
+            seed,
+        ),
+        workers,
+        gpus=bool(gpus),
+        doing="embedding",
+        verbose=verbose,
+    )
+    taken = time.monotonic() - start
+    made = shards.done()
+    skipped = [*items.skipped, *((name, reason) for each in made.values() for name, reason in each.skipped)]
+    with_rows = [span for span in shards.spans if made[span].n_rows]
+    if not with_rows:
+        shards.remove()
+        raise none_usable(items, skipped)
+    if skipped:  # the first file has the facts about all
+        with_metadata(shards.file(with_rows[0]), metadata_of(plan, items, skipped))
+    shards.finish()
+    resumed = sum(span.stop - span.start for span in before)
+    embedded = sum(made[span].n_rows for span in made if span not in before)
+    return EmbeddingReport(embedded, resumed, skipped, taken, seconds / workers)
+
+
+class _Embedder:
+    """The encoder of a worker, and where the items of each span are."""
+
+    def __init__(
+        self,
+        open_encoder: Callable[[], Encoder],
+        parts: dict[int, Any],
+        metadata: dict[str, Any],
+        views: int,
+        batch_size: int | None,
+        seed: int,
+    ) -> None:
+        self._encoder = open_encoder()
+        if batch_size is not None:
+            self._encoder.batch_size = batch_size
+        self._parts, self._metadata, self._views, self._seed = parts, metadata, views, seed
+
+    def make(self, span: Span, file: Path) -> Made:
+        """Embed the items of a span."""
+        items: Items = imported_ray().get(self._parts[span.number])
+        positions: list[int] = []
+        rows: list[NDArray[np.float32]] = []
+        reasons: dict[int, str] = {}
+
+        def keep(embedded: list[int], their_rows: NDArray[np.float32], left_out: dict[int, str]) -> None:
+            positions.extend(embedded)
+            reasons.update(left_out)
+            if embedded:
+                rows.append(their_rows)
+
+        work = Work(keep, self._encoder, self._views)
+        batches = prepared_batches(
+            items, range(len(items)), self._encoder, views=self._views, workers=0, seed=self._seed, first=span.start
+        )
+        work.run(batches, Progress())
+        if positions:
+            together = np.concatenate(rows)  # (n, V, D)
+            matrices = [np.ascontiguousarray(together[:, view]) for view in range(self._views)]
+            features = feature_set(items, np.asarray(positions), matrices, self._metadata)
+            features.write(file, overwrite=True)
+        return Made(len(positions), tuple(all_skipped(items, reasons)), work.encoder_seconds)

@@ -1,0 +1,117 @@
+"""Where items come from: a folder of images, a table of texts, or a Hugging Face dataset on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from rpim._common.errors import InputError
+from rpim.data.checks import label_array
+from rpim.data.formats.feature_files import is_pim_folder
+from rpim.data.formats.label_files import read_further, read_labels
+from rpim.data.metadata import further_columns
+from rpim.data.row_files import is_row_folder
+from rpim.embedding import dataset_folder, text_tables
+from rpim.embedding.items import Items
+from rpim.embedding.pictures import SUFFIXES
+
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+}
+UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
+
+
+def is_source(path: Path, text_column: str | None = None) -> bool:
+    """Whether these are items to be embedded, rather than features."""
+    if path.is_dir():
+        return dataset_folder.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
+    return path.is_file() and (text_column is not None or text_tables.is_table_of_texts(path))
+
+
+def read_source(
+    path: Path,
+    *,
+    labels: Path | None = None,
+    label_column: str | None = None,
+    text_column: str | None = None,
+) -> Items:
+    """The images or texts in a folder or file.
+
+    Parameters
+    ----------
+    path : path
+        A folder of images, a .csv, .jsonl or .parquet table with a column of texts, or the folder of a Hugging Face
+        dataset that was saved to disk, of images or of texts.
+
+        Images in sub-folders are labelled by the first one, but for those called unlabelled; images beside them have
+        no label. Where the sub-folders are called train, val and test, labels come from those within them.
+    labels : path, optional
+        A file with labels by id, in place of those in `path`; the id of an image is its path within the folder.
+        Its further columns are kept beside those of `path`.
+    label_column, text_column : str, optional
+        The columns of a table, where they are not called label and text.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to embed, or a column or file is not there.
+    """
+    given = None if labels is not None else label_column
+    if not path.exists():
+        raise InputError(f"{path} is not there: check the name.")
+    if dataset_folder.is_dataset(path):
+        items = dataset_folder.read_dataset(path, given, text_column)
+    elif path.is_dir():
+        if text_column is not None or given is not None:
+            raise InputError(f"{path} is a folder of images and has no columns: leave --text-column and so on out.")
+        items = read_image_folder(path)
+    else:
+        items = text_tables.read_texts(path, given, text_column)
+    if labels is None:
+        return items
+    found = read_labels(labels, items.ids, label_column)
+    columns = items.columns | further_columns(read_further(labels, items.ids, label_column), len(items))
+    try:
+        return dataclasses.replace(items, labels=label_array(found, "labels", len(items)), columns=columns)
+    except InputError as error:
+        raise InputError(f"{labels}: {error}") from error
+
+
+def read_image_folder(folder: Path) -> Items:
+    """The images in a folder, and those below it."""
+    files = sorted(_images_below(folder))
+    if not files:
+        raise InputError(
+            f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}): give a folder of images, a Hugging Face "
+            "dataset on disk, or PIM's folder of feature maps."
+        )
+    tops = {file.parts[0] for file in files if len(file.parts) > 1}
+    divided = bool(tops) and all(name.lower() in SPLITS for name in tops)
+    depth = 1 if divided else 0
+    labels = [file.parts[depth] if len(file.parts) > depth + 1 else "" for file in files]
+    labels = ["" if label.lower() in UNLABELLED_FOLDERS else label for label in labels]
+    return Items.of(
+        "images",
+        [folder / file for file in files],
+        folder,
+        [str(file) for file in files],
+        labels=labels if any(labels) else None,
+        split=[SPLITS.get(file.parts[0].lower(), "train") for file in files] if divided else None,
+    )
+
+
+def _images_below(folder: Path) -> Iterator[PurePosixPath]:
+    """The paths of images within a folder. Hidden files and folders are left out, as a file browser does."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield PurePosixPath(Path(place, name).relative_to(folder).as_posix())

@@ -1,0 +1,157 @@
+"""One tuning as it runs: batches, a step of the optimiser, the schedule, and all of it as a state to go on from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rpim.embedding.contrastive import self_supervised_terms, supervised_terms
+from rpim.embedding.encoder import fast_precision
+from rpim.embedding.last_block import LastBlock
+from rpim.embedding.projection import ProjectionHead
+from rpim.embedding.tuning_checkpoint import State
+
+MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
+"""As GCD publishes them. The learning rate falls along a cosine to a thousandth of what it was."""
+
+LARGEST_GRADIENT = 1.0
+"""The length that gradients are cut to. GCD has no such limit; without it, EfficientNet-Lite0 fell to one point at the
+same learning rate (docs/results.md)."""
+
+IntArray = NDArray[np.int64]
+
+
+class Losses(NamedTuple):
+    """The means of the two losses, over a batch or an epoch."""
+
+    self_supervised: float
+    supervised: float
+
+
+class Tuning:
+    """The last block and a projection behind it, trained by both contrastive losses.
+
+    Parameters
+    ----------
+    last_block : LastBlock
+    device : torch.device
+    learning_rate : float
+    epochs : int
+    seed : int
+        Of the projection's first weights.
+    supervised_weight : float
+        The share of the supervised loss in the sum of both.
+    """
+
+    def __init__(
+        self,
+        last_block: LastBlock,
+        device: torch.device,
+        learning_rate: float,
+        epochs: int,
+        seed: int,
+        supervised_weight: float,
+    ) -> None:
+        self._last_block, self._device = last_block, device
+        self._weight = supervised_weight
+        self._learning_rate, self._epochs = learning_rate, epochs
+        self._head = ProjectionHead(last_block.n_features, torch.Generator().manual_seed(seed)).to(device)
+        self._trained = {f"encoder.{name}": value for name, value in last_block.parameters.items()} | {
+            f"head.{name}": value for name, value in self._head.named_parameters()
+        }
+        self._optimiser = torch.optim.SGD(
+            self._trained.values(), lr=learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+        )
+        self._precision = _training_precision(device)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == torch.float16)
+
+    def begin(self, epoch: int) -> None:
+        """Set the learning rate of an epoch, counted from 0."""
+        fall = (1 + math.cos(math.pi * epoch / self._epochs)) / 2
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._learning_rate * (LAST_RATE + (1 - LAST_RATE) * fall)
+
+    def step(self, pairs: Tensor, rows: IntArray, codes: IntArray) -> Losses:
+        """Train on a batch.
+
+        Parameters
+        ----------
+        pairs : (2, b, ...)
+            Two views of each image, as they enter the last block.
+        rows, codes : (b,)
+            Which image each is, and the number of its class, -1 where it has no label.
+        """
+        with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):
+            projections = self._head(self._last_block.rows(pairs.to(self._device).flatten(0, 1)))  # (2b, P)
+        first, second = projections.chunk(2)
+        classes = torch.from_numpy(codes).to(self._device)
+        labelled = classes >= 0
+        alone = self_supervised_terms(first, second, torch.from_numpy(rows).to(self._device)).mean()
+        together = supervised_terms(first[labelled], second[labelled], classes[labelled]).mean()
+        loss = (1 - self._weight) * alone + self._weight * together
+        self._optimiser.zero_grad()
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self._optimiser)
+        torch.nn.utils.clip_grad_norm_(self._trained.values(), LARGEST_GRADIENT)
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
+        return Losses(alone.item(), together.item())
+
+    def state(self, epoch: int, notes: dict[str, Any]) -> State:
+        """All that the next epoch depends on, once `epoch` of them are done."""
+        tensors: dict[str, Tensor] = dict(self._trained)
+        for name, value in self._trained.items():
+            tensors[f"momentum.{name}"] = self._optimiser.state[value]["momentum_buffer"]
+        return State(epoch, tensors, {"scaler": self._scaler.state_dict(), **notes})
+
+    def restore(self, state: State) -> None:
+        """Go on from a state."""
+        with torch.no_grad():
+            for name, value in self._trained.items():
+                value.copy_(state.tensors[name])
+                momentum = state.tensors[f"momentum.{name}"].to(self._device)
+                self._optimiser.state[value]["momentum_buffer"] = momentum
+        if state.notes["scaler"] and self._scaler.is_enabled():
+            self._scaler.load_state_dict(state.notes["scaler"])
+
+
+def batches(codes: IntArray, batch_size: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """The rows of each batch of an epoch, half of them labelled, as many rows in all as there are.
+
+    Labelled and unlabelled rows go through one shuffle after another, each at the pace that this takes.
+    """
+    labelled, others = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
+    size, n_labelled = _batch(codes, batch_size)
+    n_batches = len(codes) // size
+    known = _shuffles(labelled, n_batches * n_labelled, rng).reshape(n_batches, n_labelled)
+    rest = _shuffles(others, n_batches * (size - n_labelled), rng).reshape(n_batches, size - n_labelled)
+    yield from np.concatenate([known, rest], axis=1)
+
+
+def losses_of_one_point(codes: IntArray, batch_size: int) -> Losses:
+    """What the losses are when all views are projected to the same point: every other view has the same share."""
+    size, n_labelled = _batch(codes, batch_size)
+    return Losses(math.log(2 * size - 1), math.log(2 * n_labelled - 1))
+
+
+def _batch(codes: IntArray, batch_size: int) -> tuple[int, int]:
+    """How many rows a batch has, and how many of them have labels."""
+    size = min(batch_size, len(codes))
+    return size, size // 2 if (codes < 0).any() else size
+
+
+def _shuffles(rows: IntArray, count: int, rng: np.random.Generator) -> IntArray:
+    passes = [rng.permutation(rows) for _ in range(0, count, max(len(rows), 1))]
+    return np.concatenate([np.empty(0, dtype=np.int64), *passes])[:count]
+
+
+def _training_precision(device: torch.device) -> torch.dtype:
+    """bfloat16 where it is fast, float16 on other GPUs, and float32 elsewhere."""
+    fast = fast_precision(device)
+    return torch.float16 if device.type == "cuda" and fast == torch.float32 else fast

@@ -1,0 +1,135 @@
+"""The weights of an encoder: found on this machine or on the hub, named by their hash, loaded without running code."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import must_exist
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def from_hub(repository: str, what: str) -> Path:
+    """The file with the weights of a repository of the Hugging Face hub: from its cache, else downloaded.
+
+    Raises
+    ------
+    InputError
+        If it is not in the cache and the hub cannot be reached, or does not have it.
+    """
+    import huggingface_hub as hub
+
+    for name in WEIGHTS:
+        found = hub.try_to_load_from_cache(repository, name)
+        if isinstance(found, str):
+            return Path(found)
+    if not hub_is_reachable():
+        raise InputError(
+            f"The weights of {what} are not on this machine and {hub_host()} cannot be reached: bring "
+            f"model.safetensors of {repository} from a machine with a network, and give --weights FILE."
+        )
+    problem: Exception | None = None
+    for name in WEIGHTS:
+        try:
+            return Path(hub.hf_hub_download(repository, name))
+        except (OSError, hub.errors.HfHubHTTPError, hub.errors.EntryNotFoundError) as error:
+            problem = error
+    raise InputError(
+        f"The weights of {what} could not be fetched from {repository} ({first_line(problem or ValueError())}): "
+        "bring its model.safetensors, and give --weights FILE."
+    ) from problem
+
+
+def hub_host() -> str:
+    """The host of the Hugging Face hub, or of the mirror that HF_ENDPOINT names."""
+    return urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or "huggingface.co"
+
+
+@functools.cache
+def hub_is_reachable() -> bool:
+    """Whether asking the hub has a chance: its own library would try for a minute before it gives up."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return False
+    if any(os.environ.get(name) for name in _PROXIES):
+        return True
+    try:
+        with socket.create_connection((hub_host(), 443), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors by their names: the same whatever file they came from."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or of a .pth, .pt or .bin that holds nothing but tensors.
+
+    What wraps them in checkpoints, such as ``{"state_dict": …}`` and the prefix ``module.``, is taken off.
+
+    Raises
+    ------
+    InputError
+        If it is of another kind, damaged, or holds more than tensors.
+    """
+    must_exist(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".safetensors", ".pth", ".pt", ".bin"):
+        raise InputError(
+            f"{path} has the suffix {path.suffix!r}, which cannot be read as weights: give .safetensors or .pth."
+        )
+    try:
+        if suffix == ".safetensors":
+            return load_file(path)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} is no checkpoint, or holds more than tensors, and is not loaded: save it as .safetensors."
+        ) from error
+    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
+        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): fetch it again.") from error
+    return _unwrapped(path, loaded)
+
+
+def _unwrapped(path: Path, loaded: Any) -> dict[str, Tensor]:
+    for key in ("state_dict", "model", "teacher"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise InputError(f"{path} holds no table of tensors: give the weights alone, by their names.")
+    for prefix in ("module.", "backbone."):
+        inside = {name[len(prefix) :]: value for name, value in loaded.items() if name.startswith(prefix)}
+        loaded = inside or loaded
+    tensors: dict[str, Tensor] = loaded
+    return tensors

@@ -1,0 +1,1 @@
+"""Where the rows of a fit are: in memory, on disk, or on Ray workers."""

@@ -1,0 +1,140 @@
+"""Where the rows of a fit are: in memory, on disk, or on Ray workers.
+
+Full-batch InfoMax needs only sums over rows, so a fit asks an engine for four things: a sample of the rows that this
+process can hold, sums over all rows, a trained head, and the class of each row. It never asks where the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rpim._common.errors import InputError, some_rows
+from rpim._common.memory_budget import in_words, usual_budget
+from rpim.core.checkpoint import Checkpoint
+from rpim.core.head import Head
+from rpim.core.pca import SumOfSquares
+from rpim.core.preprocessing import Preparation
+from rpim.core.row_blocks import BLOCK_BYTES
+from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
+from rpim.core.training import Objective, Schedule
+from rpim.core.training_state import History
+from rpim.data.labels import IntArray
+from rpim.data.row_files import READ_BYTES, RowFiles, row_blocks_of
+
+Rows = RowFiles | NDArray[np.floating]
+
+SAMPLE_ROWS = 200_000
+"""The largest sample on which the committee, or the start of a single fit, is found."""
+BLOCK_ROWS = 8192
+"""Rows that are preprocessed at once outside of the training."""
+BYTES_A_ROW = 120
+"""What is kept of every row: label, class, confidence, runner-up, scores, and a few numbers of a step."""
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """What is trained, on which rows.
+
+    Parameters
+    ----------
+    x : (n, d)
+        The sample of the rows, preprocessed, the labelled ones first.
+    labels : (n_labelled,)
+        The codes of its first rows.
+    codes : (N,)
+        The class of each labelled row, -1 for the others, of all rows.
+    """
+
+    x: Tensor
+    labels: Tensor
+    codes: IntArray
+    prepare: Preparation
+    objective: Objective
+    schedule: Schedule
+    cache: bool
+    on_step: Callable[[], None]
+    checkpoint: Checkpoint | None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Passes over all rows of a fit."""
+
+    shape: tuple[int, int]
+    """N, D"""
+
+    def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
+        """Numbers of the rows that this process can hold, in ascending order; all of them where it can."""
+
+    def scan(
+        self, sample: IntArray, prepare: Preparation, *, directions: bool
+    ) -> tuple[NDArray[np.floating], Tensor | None]:
+        """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D)."""
+
+    def train(self, head: Head, task: TrainingTask) -> History:
+        """Train the head on all rows, in place."""
+
+    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
+
+
+def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> IntArray:
+    """A sample of the rows within half of the memory that is left.
+
+    Raises
+    ------
+    InputError
+        If the memory is too small for what has to be held in any case.
+    """
+    n_rows, n_features = rows.shape
+    n_known = int(codes.max()) + 1
+    memory = rows.memory if isinstance(rows, RowFiles) else usual_budget()
+    each = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, in fewer directions, and probabilities
+    always = BYTES_A_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
+    least = always + 2 * each * max(LABELLED_ROWS_A_CLASS * n_known, 2 * n_classes)
+    if memory < least:
+        raise InputError(
+            f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {in_words(least)} of memory at "
+            f"least, but {in_words(memory)} were given: give more, or spread them over workers."
+        )
+    return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * each))), seed)
+
+
+def scan_rows(
+    rows: Rows, sample: IntArray, prepare: Preparation, *, directions: bool, first_row: int = 0
+) -> tuple[NDArray[np.float32], Tensor | None]:
+    """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D).
+
+    `first_row` is the number of the first of these rows among all, for the message.
+    """
+    gram = SumOfSquares(rows.shape[1], prepare.device) if directions else None
+    values = np.empty((len(sample), rows.shape[1]), dtype=np.float32)
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
+        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        if bad.size:
+            name = rows.path if isinstance(rows, RowFiles) else "X"
+            raise InputError(
+                f"{name} has NaN or infinity in {some_rows((bad + where.start + first_row).tolist())}: remove them."
+            )
+        if gram is not None:
+            gram.add(prepare.scaled(block))
+        first, last = np.searchsorted(sample, [where.start, where.stop])
+        values[first:last] = block[sample[first:last] - where.start]
+    return values, None if gram is None else gram.total
+
+
+def assign_rows(rows: Rows, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+    """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
+    classes, outlier_scores = np.empty(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.float32)
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
+        x = prepare(block)
+        classes[where] = head.predict(x).cpu().numpy()
+        if scores:
+            outlier_scores[where] = head.outlier_scores(x).cpu().numpy()
+    return classes, outlier_scores

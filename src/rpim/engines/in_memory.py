@@ -1,0 +1,38 @@
+"""All rows in one array of this process."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rpim.core.head import Head
+from rpim.core.preprocessing import Preparation
+from rpim.core.row_blocks import InMemory
+from rpim.core.training import train
+from rpim.core.training_state import History
+from rpim.data.labels import IntArray
+from rpim.engines.base import TrainingTask, assign_rows
+
+
+class InMemoryEngine:
+    """Rows in an array, which scikit-learn has validated; see `Engine`."""
+
+    def __init__(self, rows: NDArray[np.floating]) -> None:
+        self.rows = rows
+        self.shape = rows.shape[0], rows.shape[1]
+
+    def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
+        return np.arange(len(self.rows))
+
+    def scan(
+        self, sample: IntArray, prepare: Preparation, *, directions: bool
+    ) -> tuple[NDArray[np.floating], Tensor | None]:
+        return self.rows, None
+
+    def train(self, head: Head, task: TrainingTask) -> History:
+        blocks = InMemory(task.x, task.labels, len(head.prototypes), cache=task.cache)
+        return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
+
+    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        return assign_rows(self.rows, head, prepare, scores=scores)

@@ -1,0 +1,122 @@
+"""Rows that stay on disk: read block by block, as often as a step passes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rpim.core.head import Head
+from rpim.core.preprocessing import Preparation
+from rpim.core.row_blocks import AllReduce, Block, Workspace, block_rows, only_here, over_all
+from rpim.core.training import train
+from rpim.core.training_state import History
+from rpim.data.labels import IntArray
+from rpim.data.row_files import READ_BYTES, RowFiles
+from rpim.engines.base import TrainingTask, assign_rows, sample_within, scan_rows
+
+Prepare = Callable[[NDArray[np.floating]], Tensor]
+"""From rows as they are on disk to rows as the head takes them."""
+
+
+class OnDiskEngine:
+    """Rows in files, read by this process; see `Engine`."""
+
+    def __init__(self, rows: RowFiles) -> None:
+        self.rows = rows
+        self.shape = rows.shape
+
+    def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
+        return sample_within(self.rows, codes, n_classes, seed)
+
+    def scan(
+        self, sample: IntArray, prepare: Preparation, *, directions: bool
+    ) -> tuple[NDArray[np.floating], Tensor | None]:
+        return scan_rows(self.rows, sample, prepare, directions=directions)
+
+    def train(self, head: Head, task: TrainingTask) -> History:
+        n_classes, n_features = head.prototypes.shape
+        blocks = Streamed(self.rows, task.codes, n_classes, n_features, task.prepare, task.x.device)
+        return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
+
+    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        return assign_rows(self.rows, head, prepare, scores=scores)
+
+
+class Streamed:
+    """Rows in files, and no matrix of rows by anything in memory: the probabilities are computed anew in every pass.
+
+    Within a block the labelled rows are put first, so that an engine's order is that of the files but for this.
+
+    Parameters
+    ----------
+    rows : RowFiles
+    codes : (N,)
+        The class of each labelled row, -1 for the others.
+    n_classes, n_features : int
+        K, and D as `prepare` gives it.
+    prepare : callable
+        Normalises and projects a block.
+    all_reduce : callable
+        Totals over the places, where these are only some of the rows.
+    """
+
+    cache = False
+
+    def __init__(
+        self,
+        rows: RowFiles,
+        codes: NDArray[np.int64],
+        n_classes: int,
+        n_features: int,
+        prepare: Prepare,
+        device: torch.device,
+        *,
+        all_reduce: AllReduce = only_here,
+    ) -> None:
+        self._rows, self._codes, self._prepare, self._device = rows, codes, prepare, device
+        self.n_rows_here, self.n_features, self.n_classes = len(rows), n_features, n_classes
+        self.n_rows, self.n_labelled = over_all(all_reduce, len(rows), int((codes >= 0).sum()))
+        self.n_unlabelled = self.n_rows - self.n_labelled
+        self.all_reduce = all_reduce
+        self._block = block_rows(n_classes, n_features, self.n_rows_here)
+        per_read = READ_BYTES // (rows.shape[1] * rows.dtype.itemsize)
+        self._at_once = max(1, per_read // self._block) * self._block  # so that a block is the same in every pass
+        empty = torch.empty(self._block, n_classes, device=device)
+        self.z, self.log_z = empty, torch.empty_like(empty)
+        self.workspace = Workspace(torch.empty_like(empty), torch.empty(self._block, n_features, device=device))
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, block by block, always in the same order."""
+        for start, read in self._rows.blocks(size=self._at_once):
+            for first in range(0, len(read), self._block):
+                part = read[first : first + self._block]
+                rows = slice(start + first, start + first + len(part))
+                codes = self._codes[rows]
+                order = labelled_first(codes)
+                if order is not None:
+                    part, codes = part[order], codes[order]
+                labels = torch.from_numpy(codes[: int((codes >= 0).sum())]).to(self._device)
+                yield Block(self._prepare(part), labels, rows)
+
+    def zero_labelled(self, values: Tensor) -> None:
+        """Set to zero what `values`, one a row, has for labelled rows."""
+        for first in range(0, self.n_rows_here, self._block):
+            n_labelled = int((self._codes[first : first + self._block] >= 0).sum())
+            values[first : first + n_labelled] = 0.0
+
+    def new_labels(self) -> Tensor:
+        """Uninitialised memory for the class of each row of this worker. (N,)"""
+        return torch.empty(self.n_rows_here, dtype=torch.long, device=self._device)
+
+
+def labelled_first(codes: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The order in which labelled rows come first; None where they do already."""
+    labelled = codes >= 0
+    n_labelled = int(labelled.sum())
+    if n_labelled == 0 or labelled[:n_labelled].all():
+        return None
+    return np.argsort(~labelled, kind="stable")

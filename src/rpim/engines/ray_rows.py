@@ -1,0 +1,90 @@
+"""The rows of a fit, cut into one shard a worker."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rpim._common.errors import InputError
+from rpim._common.ray import imported_ray
+from rpim.core.preprocessing import Preparation
+from rpim.core.row_blocks import AllReduce, InMemory, RowBlocks
+from rpim.data.labels import IntArray
+from rpim.data.row_files import RowFiles, row_blocks_of
+from rpim.engines.base import BLOCK_ROWS, Rows
+from rpim.engines.on_disk import Streamed
+
+_SHARE_FOR_ROWS = 0.7  # of a worker's memory; the rest is for what a step needs
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some consecutive rows: a span of files that every worker can read, or an array in Ray's object store."""
+
+    start: int
+    stop: int
+    place: Any  # RowFiles, or a reference to an array
+
+    def rows(self) -> Rows:
+        """The rows themselves, on the worker."""
+        if isinstance(self.place, RowFiles):
+            return self.place.span(self.start, self.stop)
+        array: Rows = imported_ray().get(self.place)
+        return array
+
+    def blocks(
+        self, codes: IntArray, n_classes: int, prepare: Preparation, all_reduce: AllReduce, *, memory: int, cache: bool
+    ) -> RowBlocks:
+        """The rows to train on: in memory, prepared, where they fit, and else from their files in every pass.
+
+        `codes` are the classes of the labelled rows of the shard, -1 for the others. (n,)
+        """
+        rows = self.rows()
+        n_features = rows.shape[1] if prepare.components is None else prepare.components.shape[1]
+        room = int(_SHARE_FOR_ROWS * memory) - 4 * n_features * len(rows)
+        if room < 0 and isinstance(rows, RowFiles):
+            return Streamed(rows, codes, n_classes, n_features, prepare, prepare.device, all_reduce=all_reduce)
+        x, labels = _labelled_first(rows, codes, n_features, prepare)
+        return InMemory(x, labels, n_classes, cache=cache and room >= 8 * n_classes * len(rows), all_reduce=all_reduce)
+
+
+def _labelled_first(rows: Rows, codes: IntArray, n_features: int, prepare: Preparation) -> tuple[Tensor, Tensor]:
+    """All rows, prepared, the labelled ones first, and the labels of these. (n, d), (n_labelled,)"""
+    order = np.argsort(codes < 0, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    x = torch.empty(len(codes), n_features, device=prepare.device)
+    for where, block in row_blocks_of(rows, BLOCK_ROWS):
+        x[torch.from_numpy(place[where]).to(prepare.device)] = prepare(block)
+    return x, torch.from_numpy(codes[codes >= 0]).to(prepare.device)
+
+
+def cut(rows: Rows, n_shards: int) -> list[Shard]:
+    """As many shards of about equal size.
+
+    Raises
+    ------
+    InputError
+        If there are fewer rows than shards.
+    """
+    if len(rows) < n_shards:
+        raise InputError(f"There are {len(rows)} rows for {n_shards} workers: ask for fewer workers.")
+    put = imported_ray().put
+    return [
+        Shard(start, stop, rows if isinstance(rows, RowFiles) else put(rows[start:stop]))
+        for start, stop in itertools.pairwise(bounds(len(rows), n_shards))
+    ]
+
+
+def bounds(n_rows: int, n_shards: int) -> list[int]:
+    """Where shards begin, and the last ends.
+
+    >>> bounds(10, 3)
+    [0, 3, 6, 10]
+    """
+    return [n_rows * number // n_shards for number in range(n_shards + 1)]

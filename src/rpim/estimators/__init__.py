@@ -1,0 +1,29 @@
+"""One file per system, all with the contract of `DiscoveryEstimator`."""
+
+from rpim.estimators.gcd import GCD
+from rpim.estimators.kmeans import KMeans
+from rpim.estimators.label_spreading import SpreadLabels
+from rpim.estimators.orca import ORCA
+from rpim.estimators.pim import PIM
+from rpim.estimators.rankstats import RankStats
+from rpim.estimators.rim import RIM
+from rpim.estimators.rpim import RPIM
+from rpim.estimators.self_training import SelfTraining
+from rpim.estimators.tim import TIM
+from rpim.estimators.umap_hdbscan import UMAPHDBSCAN
+from rpim.estimators.uno import UNO
+
+__all__ = [
+    "GCD",
+    "ORCA",
+    "PIM",
+    "RIM",
+    "RPIM",
+    "TIM",
+    "UMAPHDBSCAN",
+    "UNO",
+    "KMeans",
+    "RankStats",
+    "SelfTraining",
+    "SpreadLabels",
+]

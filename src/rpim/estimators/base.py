@@ -1,0 +1,433 @@
+"""The contract that every discovery method keeps: a scikit-learn classifier that may find classes of its own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from rpim._common.blocks import row_blocks
+from rpim._common.devices import device_of
+from rpim._common.errors import InputError
+from rpim._common.progress import Progress
+from rpim.core.checkpoint import Checkpoint
+from rpim.core.head import Head
+from rpim.core.outliers import least_fitting
+from rpim.core.pca import SumOfSquares, leading_directions
+from rpim.core.preprocessing import Preparation
+from rpim.core.training import Objective, Schedule
+from rpim.core.training_state import History
+from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.data.row_files import RowFiles
+from rpim.engines.base import Engine, TrainingTask
+from rpim.engines.in_memory import InMemoryEngine
+from rpim.engines.on_disk import OnDiskEngine
+from rpim.estimators.class_count import ClassCount
+from rpim.estimators.count_classes import count_classes
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass
+class Problem:
+    """What a method gets to see: rows, the labels of some, and how many classes to find."""
+
+    x: Tensor  # (N, D), normalised and projected, the labelled rows first
+    labels: Tensor  # (n_labelled,) codes 0 .. n_known - 1
+    n_known: int
+    n_classes: int
+    generator: torch.Generator
+    progress: Progress
+
+    @property
+    def n_new(self) -> int:
+        """How many classes are to be discovered."""
+        return self.n_classes - self.n_known
+
+
+@dataclass
+class FitProblem(Problem):
+    """The problem of a fit: `x` and `labels` are of a sample of the rows, of all of them where they fit in memory."""
+
+    engine: Engine
+    codes: IntArray  # (N,) of all rows; -1 without a label
+    rows: IntArray  # (n,) the numbers of the rows of x
+    prepare: Preparation
+    checkpoint: Checkpoint | None = None
+    views: tuple[Tensor, ...] = ()
+    """Further views of the same rows, for the methods that compare two of them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `x` holds all rows, and not a sample of them."""
+        return len(self.x) == self.engine.shape[0]
+
+    def train(
+        self, head: Head, objective: Objective, schedule: Schedule, *, cache: bool, on_step: Callable[[], None]
+    ) -> History:
+        """Train the head on all rows; see `InMemory` for `cache`."""
+        task = TrainingTask(
+            self.x, self.labels, self.codes, self.prepare, objective, schedule, cache, on_step, self.checkpoint
+        )
+        return self.engine.train(head, task)
+
+
+class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Shared by all methods; a subclass offers ``_discover``, from a `Problem` to a trained `Head`."""
+
+    n_classes: int | None
+    normalise: bool
+    n_components: Any
+    device: str | None
+    random_state: Any
+    verbose: bool
+    abstain: float = 0.0
+    outlier_threshold_: float = math.inf
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_classes": [None, Interval(Integral, 2, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
+        "normalise": ["boolean"],
+        "abstain": [Interval(Real, 0, 1, closed="left")],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    streams: ClassVar[bool] = False
+    """Whether the rows may stay on disk, or be spread over workers."""
+    uses_views: ClassVar[bool] = False
+    """Whether the method compares two views of an item, and so can use those that a feature set stores."""
+
+    @classmethod
+    def missing_extra(cls) -> str | None:
+        """What has to be installed before the method can be used, in a sentence; None where nothing has to."""
+        return None
+
+    def fit(
+        self,
+        X: ArrayLike | RowFiles | Engine,
+        y: ArrayLike,
+        views: Sequence[ArrayLike] = (),
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> DiscoveryEstimator:
+        """Find the class of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features), RowFiles, or what `on_ray` gives
+            Embeddings. `RowFiles` stay on disk, and with `on_ray` they are spread over workers (RIM, TIM, PIM, RPIM).
+        y : array-like of shape (n_rows,)
+            The labels of the rows that have one; -1, None, NaN or "" for the others.
+        views : sequence of array-likes of the shape of X
+            Further views of the same items (e.g. of another augmentation), for the methods that compare two.
+        checkpoint : Checkpoint, optional
+            Where to save the progress of the fit, and to resume from (RIM, TIM, PIM, RPIM).
+        """
+        self._validate_params()
+        with Progress(self.verbose, "preparing") as progress:
+            problem, known = self._problem(X, y, progress)
+            problem.n_classes = self._n_classes(problem)
+            problem.checkpoint = checkpoint
+            problem.views = tuple(self._view(view, k, problem) for k, view in enumerate(views, start=2))
+            self.head_ = self._discover(problem)
+            progress.stage("assigning")
+            classes, scores = self._assign(problem)
+        self._name_classes(known)
+        unlabelled = np.flatnonzero(problem.codes < 0)
+        left_out, self.outlier_threshold_ = least_fitting(
+            scores[unlabelled] if self.abstain else scores[:0], self.abstain
+        )
+        classes[unlabelled[left_out]] = UNLABELLED
+        classes = np.where(problem.codes >= 0, problem.codes, classes)
+        self.labels_ = name_rows(classes, self.classes_)
+        self._remember(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
+        self._finish(problem.rows, classes)
+        return self
+
+    def _problem(
+        self, X: ArrayLike | RowFiles | Engine, y: ArrayLike, progress: Progress
+    ) -> tuple[FitProblem, NDArray[Any]]:
+        """The rows as methods see them and the known classes; the number of classes is still to be set."""
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; "
+                "give a label for each row, with -1, None, NaN or '' for the unlabelled ones."
+            )
+        engine = self._engine(X)
+        codes, known = self._check_labels(engine.shape[0], y)
+        generator, device = self._generator(), device_of(self.device)
+        sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
+        self.sample_rows_ = len(sample)
+        self.components_: Tensor | None = None
+        kept, (n_rows, n_features) = self._n_components(), engine.shape
+        fewer = kept is not None and kept < n_features and len(sample) < n_rows
+        values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
+        self._check_distinct(values, len(known))
+        order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
+        if gram is not None and kept is not None:
+            # In single precision, so that its last bits do not depend on how the rows were cut into shards.
+            self.components_ = leading_directions(gram.float(), kept).to(device)
+            x = self._ordered(values, order, device)
+        else:
+            x = self._prepare(values, order, device)
+        rows = sample[order]
+        labels = torch.from_numpy(codes[rows][codes[rows] >= 0]).to(device)
+        prepare = self._preparation(device)
+        return FitProblem(x, labels, len(known), 0, generator, progress, engine, codes, rows, prepare), known
+
+    def _engine(self, X: Any) -> Engine:
+        """Where the rows are."""
+        if not isinstance(X, RowFiles | Engine):
+            rows = validate_data(self, X, dtype=[np.float32, np.float64], order="C", ensure_min_samples=2)
+            return InMemoryEngine(rows)
+        if not self.streams:
+            raise InputError(
+                f"{type(self).__name__} needs its rows in memory; only rim, tim, pim and rpim can leave them on disk "
+                "or spread them over workers."
+            )
+        engine = OnDiskEngine(X) if isinstance(X, RowFiles) else X
+        self.n_features_in_ = engine.shape[1]
+        return engine
+
+    def _assign(self, problem: FitProblem) -> tuple[IntArray, FloatArray]:
+        """The class of each row by number, and its outlier score where rows may be left out. (N,), (N,)"""
+        return problem.engine.assign(self.head_, problem.prepare, scores=self.abstain > 0)
+
+    def _finish(self, order: IntArray, assigned: IntArray) -> None:
+        """Say what is to be said of the fit, once every row has its class.
+
+        Parameters
+        ----------
+        order : (n,)
+            The number, among all rows, of each row that the method saw.
+        assigned : (N,)
+            The class of every row, by number.
+        """
+        counts = np.bincount(assigned[assigned >= 0], minlength=self.n_classes_)
+        empty = int((counts == 0).sum())
+        if empty:
+            warnings.warn(
+                f"{empty} of {self.n_classes_} classes ended without a row: there may be fewer classes. Give "
+                f"n_classes={self.n_classes_ - empty}, or None to have it estimated.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _name_classes(self, known: NDArray[Any]) -> None:
+        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
+        self.known_classes_ = known
+        self.classes_ = name_new_classes(known, n_classes - len(known))
+        self.new_classes_ = self.classes_[len(known) :]
+        self.n_classes_ = n_classes
+
+    def _n_classes(self, problem: FitProblem) -> int:
+        """The number of classes: as given, or estimated."""
+        if self.n_classes is not None:
+            return self.n_classes
+        found = count_classes(problem.x, problem.labels, generator=problem.generator, progress=problem.progress)
+        self.n_classes_curve_, self.n_classes_low_, self.n_classes_high_ = found.curve, found.low, found.high
+        return found.n_classes
+
+    def _count_classes(
+        self, X: ArrayLike, y: ArrayLike, method: str, at_least: int | None, at_most: int | None
+    ) -> ClassCount:
+        """The number of classes as `fit` would estimate it, or by another method or within bounds."""
+        self._validate_params()
+        with Progress(self.verbose, "preparing") as progress:
+            problem, _ = self._problem(X, y, progress)
+            return count_classes(
+                problem.x,
+                problem.labels,
+                method=method,
+                at_least=at_least,
+                at_most=at_most,
+                generator=problem.generator,
+                progress=progress,
+            )
+
+    def _generator(self) -> torch.Generator:
+        """The source of all that is drawn in a fit."""
+        return torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    @abstractmethod
+    def _discover(self, problem: FitProblem) -> Head:
+        """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
+
+    def _remember(self, problem: FitProblem, classes: Tensor) -> None:
+        """Keep what a method needs to go on with other rows."""
+
+    def _n_components(self) -> int | None:
+        """How many principal directions of the rows to keep; None keeps all."""
+        n_components: int | None = self.n_components
+        return n_components
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class of each row, known or discovered, for rows seen or unseen.
+
+        Where the fit left rows out (``abstain``), a row that fits no better than those has none: -1, NaN or "".
+        """
+        rows = self._rows_like_fitted(X)
+        codes = np.empty(len(rows), dtype=np.int64)
+        for block, x in self._blocks(rows):
+            codes[block] = self.decide(*_on_cpu(self.head_.assess(x)))
+        return name_rows(codes, self.classes_)
+
+    def assess(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """``predict_proba`` and ``outlier_scores`` of the same rows, for the price of one."""
+        rows = self._rows_like_fitted(X)
+        probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
+        scores = np.empty(len(rows), dtype=np.float32)
+        for block, x in self._blocks(rows):
+            probabilities[block], scores[block] = _on_cpu(self.head_.assess(x))
+        return probabilities, scores
+
+    def decide(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
+        """The number of the class of each row, by what ``assess`` says; -1 where it fits none. (n,)"""
+        classes: IntArray = np.where(scores > self.outlier_threshold_, UNLABELLED, probabilities.argmax(axis=1))
+        return classes
+
+    def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """``fit(X, y).labels_``: the class of every row; labelled rows keep their label."""
+        labels: NDArray[Any] = self.fit(X, y).labels_
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """The probability of each class (columns as in ``classes_``) for each row."""
+        return self.assess(X)[0]
+
+    def outlier_scores(self, X: ArrayLike) -> FloatArray:
+        """How little each row fits any class: the larger, the less. Comparable between rows of one model alone."""
+        return self.assess(X)[1]
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """The refined embedding h(x) of each row, in the directions that the training kept."""
+        rows = self._rows_like_fitted(X)
+        refined = np.empty((len(rows), self.head_.prototypes.shape[1]), dtype=np.float32)
+        for block, x in self._blocks(rows):
+            refined[block] = self.head_.transform(x).cpu().numpy()
+        return refined
+
+    def _rows_like_fitted(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
+        return rows
+
+    def _blocks(self, rows: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
+        """The rows as the head knows them, a block at a time."""
+        prepare = self._preparation(self.head_.prototypes.device)
+        for block in row_blocks(*rows.shape):
+            yield block, prepare(rows[block])
+
+    def _check_distinct(self, rows: NDArray[Any], n_known: int) -> None:
+        """Raise where all rows are the same, and warn where fewer of them differ than there are classes.
+
+        It reads no further than it has to: a block of rows, except in such data.
+        """
+        n_classes = max(self.n_classes or 0, n_known)
+        distinct: set[bytes] = set()
+        for block in row_blocks(*rows.shape):
+            part = rows[block]
+            if self.normalise and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
+                lengths = np.linalg.norm(part, axis=1, keepdims=True)
+                part = np.round(part / np.maximum(lengths, np.finfo(part.dtype).tiny), 6) + 0.0
+            distinct.update(row.tobytes() for row in part)
+            if len(distinct) >= n_classes:
+                return
+        if len(distinct) == 1:
+            raise InputError(
+                f"All {len(rows)} rows are the same, so no class can be told from another: check how they were made."
+            )
+        warnings.warn(
+            f"Only {len(distinct)} of {len(rows)} rows are different, fewer than there are classes ({n_classes}), and "
+            "rows that are the same get the same class: check how the rows were made, or give a smaller n_classes.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    def _check_labels(self, n_rows: int, y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
+        """The code of each row's class, -1 where it has no label, and the known classes."""
+        values = column_or_1d(y if hasattr(y, "dtype") else np.asarray(y, dtype=object), warn=True)
+        if len(values) != n_rows:
+            raise InputError(f"There are {len(values)} labels but {n_rows} rows; give one label per row.")
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            raise InputError("The labels hold infinity; use integers or text, and -1 or NaN for unlabelled rows.")
+        if values.dtype.kind == "f" and (values[~np.isnan(values)] % 1 != 0).any():
+            raise InputError("Unknown label type: continuous values; use integers or text as labels.")
+        codes, known = encode_labels(values)
+        if len(known) == 0:
+            raise InputError("No row has a label; label some rows of at least two classes.")
+        if len(known) == 1:
+            raise InputError(
+                f"The labelled rows hold only one class, {known.tolist()[0]!r}; label rows of at least two classes."
+            )
+        if self.n_classes is not None and self.n_classes < len(known):
+            raise InputError(
+                f"n_classes={self.n_classes} is smaller than the number of known classes ({len(known)}); "
+                f"give at least {len(known)}, or None to have it estimated."
+            )
+        if self.n_classes is not None and self.n_classes > n_rows:
+            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}).")
+        if (codes >= 0).all():
+            warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=4)
+        return codes, known
+
+    def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
+        """Find the principal directions and give the rows in this order, normalised and projected."""
+        n_rows, n_features = rows.shape
+        kept = self._n_components()
+        if kept is not None and kept < n_features:
+            gram, scaled = SumOfSquares(n_features, device), self._preparation(device).scaled
+            for block in row_blocks(n_rows, n_features):
+                gram.add(scaled(rows[block]))
+            self.components_ = leading_directions(gram.total, kept)
+        return self._ordered(rows, order, device)
+
+    def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
+        """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
+        n_features = rows.shape[1]
+        x = torch.empty(
+            len(order), n_features if self.components_ is None else self.components_.shape[1], device=device
+        )
+        prepare = self._preparation(device)
+        for block in row_blocks(len(order), n_features):
+            x[block] = prepare(rows[order[block]])
+        return x
+
+    def _view(self, view: ArrayLike, number: int, problem: FitProblem) -> Tensor:
+        rows = check_array(view, dtype=[np.float32, np.float64], order="C", input_name=f"view {number}")
+        if rows.shape != problem.engine.shape:
+            raise InputError(
+                f"View {number} has shape {rows.shape}, but X has {problem.engine.shape}; "
+                "a view holds the same rows and features as X."
+            )
+        return self._ordered(rows, problem.rows, problem.x.device)
+
+    def _preparation(self, device: torch.device) -> Preparation:
+        """What is done to each row; the directions are those of the fit, if it has found them."""
+        return Preparation(self.normalise, self.components_, device)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:
+    return (tensor.cpu().numpy() for tensor in tensors)

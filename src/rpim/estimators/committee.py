@@ -1,0 +1,337 @@
+"""The committee: many cheap fits that differ, matched, averaged and distilled into one head.
+
+A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
+differ in all of them, and each does not see a part of the labels.
+
+1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
+2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
+   classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
+   on labels that members did not see (`calibrated_power`); nearest neighbours are brought into agreement
+   (`neighbors.py`) and classes into balance (`balance`).
+3. The average is distilled into one linear head (`distillation.py`), the model.
+
+What falls out of it: probabilities that can be believed, the stability of each class, and what members that did not
+see a label say of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
+from rpim.core.head import Head
+from rpim.core.initialization import ClassSizes, estimated_shares
+from rpim.core.kmeans import merged_clusters, nearest_centroid
+from rpim.core.neighbors import N_NEIGHBORS, nearest_neighbors, neighbor_mean, propagate
+from rpim.core.representations import KINDS, Representation, fit_representation
+from rpim.core.row_blocks import InMemory
+from rpim.core.tensor_files import pack, unpack
+from rpim.core.training import Objective, Schedule, train
+from rpim.core.training_state import History
+from rpim.core.transforms import TRANSFORMS
+from rpim.estimators.label_checks import LabelCheck
+
+N_FOLDS = 8
+"""A member does not see an eighth of the labels of each class."""
+
+N_DIRECTIONS = 128
+"""Members see the rows in so many principal directions: wider ones are no better, and cost twice as much."""
+
+TRADE_OFFS = {"equal": (0.1,), "estimated": (0.1, 0.2, 0.5, 1.0)}
+"""The values of lambda: where classes differ in size, M pulls them together, and a larger lambda holds against it."""
+
+UNEQUAL = 0.5
+"""Classes are taken to differ in size where the standard deviation of their sizes, at a start, is above this share of
+their mean. On four balanced or mildly unbalanced sets it is 0.23 to 0.42, with tails of 20:1 it is 0.53 and more."""
+
+SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
+"""A member trains for a short while: longer ones are better alone, but not together."""
+
+VOTE_DIRECTIONS = 128
+
+
+@dataclass(frozen=True)
+class MemberPlan:
+    """What sets a member apart from the others."""
+
+    representation: str
+    n_directions: int
+    trade_off: float
+    class_sizes: ClassSizes
+    fold: int
+    """The part of the labels that it does not see; -1 where it sees all."""
+    seed: int
+    embedding: int = 0
+    """Which embedding of the rows it sees, where there are several."""
+
+
+def plan_members(
+    n_members: int,
+    seed: int,
+    *,
+    n_directions: int,
+    class_sizes: ClassSizes = "equal",
+    trade_offs: Sequence[float] | None = None,
+    n_embeddings: int = 1,
+) -> list[MemberPlan]:
+    """Who varies what. Every four members have every representation, every eight hide every label once.
+
+    Parameters
+    ----------
+    seed : int
+        Where the seeds of the members are drawn from.
+    n_directions : int
+        Principal directions that a member keeps.
+    trade_offs : sequence of float, optional
+        The values of lambda to go through, where they are not those of `TRADE_OFFS`.
+    """
+    kinds, values = list(KINDS), TRADE_OFFS[class_sizes] if trade_offs is None else trade_offs
+    generator = torch.Generator().manual_seed(seed)
+    seeds = torch.randint(2**31, (n_members,), generator=generator).tolist()
+    plans = []
+    for m in range(n_members):
+        turn = m // len(kinds)
+        plans.append(
+            MemberPlan(
+                representation=kinds[m % len(kinds)],
+                n_directions=n_directions,
+                trade_off=values[(m + turn) % len(values)],  # shifted, so that each representation meets each value
+                class_sizes=class_sizes,
+                fold=m % N_FOLDS,
+                seed=seeds[m],
+                embedding=turn % n_embeddings,
+            )
+        )
+    return plans
+
+
+def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> ClassSizes:
+    """Whether the classes look equally large, by the merged clusters that a training would start from."""
+    rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
+    prototypes = merged_clusters(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    shares = _shares_at(rows, labels, prototypes)
+    return "estimated" if float(shares.std() / shares.mean()) > UNEQUAL else "equal"
+
+
+def _shares_at(x: Tensor, labels: Tensor, prototypes: Tensor) -> Tensor:
+    """The shares of the rows that are nearest to each prototype, labelled rows being in their class. (K,)"""
+    nearest, _ = nearest_centroid(x, prototypes)
+    nearest[: len(labels)] = labels
+    return estimated_shares(nearest, prototypes)
+
+
+def label_folds(labels: Tensor, seed: int) -> Tensor:
+    """The fold of each label, evenly in each class; -1 for the one label of a class, which is never hidden. (n,)"""
+    generator = torch.Generator().manual_seed(seed)
+    folds = torch.empty_like(labels)
+    shift = 0
+    for c in range(int(labels.max()) + 1 if len(labels) else 0):
+        rows = torch.nonzero(labels == c).flatten()
+        place = torch.randperm(len(rows), generator=generator).to(labels.device)
+        folds[rows] = (place + shift) % N_FOLDS if len(rows) > 1 else -1
+        shift += len(rows)  # small classes begin where others ended, so that every fold has about as many labels
+    return folds
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained member: its representation and its head."""
+
+    plan: MemberPlan
+    representation: Representation
+    head: Head
+    history: History = field(repr=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The probabilities of a block of rows. (n, K)"""
+        return self.head.assess(self.representation(x))[0]
+
+    def to_bytes(self) -> bytes:
+        """As a file."""
+        tensors = {"matrix": self.representation.matrix, "shift": self.representation.shift}
+        tensors |= {f"head.{name}": value for name, value in self.head.parameters.items()}
+        facts = {
+            "plan": asdict(self.plan),
+            "transform": type(self.head.transform).name,
+            "temperature": self.head.temperature,
+            "history": self.history,
+        }
+        return pack(tensors, facts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, device: torch.device) -> Member:
+        """What `to_bytes` gave; raises ValueError where it is damaged."""
+        tensors, facts = unpack(data)
+        tensors = {name: value.to(device) for name, value in tensors.items()}
+        parameters = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
+        prototypes = parameters.pop("prototypes")
+        kind = TRANSFORMS[facts["transform"]]
+        transform = type(kind.initial(prototypes, parameters["U"].shape[1] if "U" in parameters else None))(parameters)
+        representation = Representation(tensors["matrix"], tensors["shift"])
+        head = Head(prototypes, transform, facts["temperature"])
+        return cls(MemberPlan(**facts["plan"]), representation, head, facts["history"])
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains any member: what all of them share. It can be sent to another process."""
+
+    x: Tensor  # (N, D), the labelled rows first; the embeddings side by side where there are several
+    labels: Tensor  # (n_labelled,)
+    folds: Tensor  # (n_labelled,)
+    n_classes: int
+    objective: Objective
+    weight_decay: float
+    new_head: Callable[[Tensor], Head]
+    cache: bool = True
+    embeddings: tuple[slice, ...] = (slice(None),)
+    """The columns of each embedding."""
+
+    def __call__(self, plan: MemberPlan) -> Member:
+        x = self.x[:, self.embeddings[plan.embedding]]
+        hidden = self.folds == plan.fold
+        order = torch.cat(
+            [
+                torch.nonzero(~hidden).flatten(),
+                torch.nonzero(hidden).flatten(),
+                torch.arange(len(self.labels), len(x), device=x.device),
+            ]
+        )
+        labels = self.labels[~hidden]
+        # The covariance of all labelled rows would tell a member of the labels that it is not to see.
+        representation = fit_representation(plan.representation, x[order], labels, plan.n_directions)
+        rows = representation(x)[order]
+        head, history = train_from_clusters(
+            rows,
+            labels,
+            self.n_classes,
+            replace(self.objective, trade_off=plan.trade_off),
+            self.new_head,
+            class_sizes=plan.class_sizes,
+            seed=plan.seed,
+            weight_decay=self.weight_decay,
+            cache=self.cache,
+        )
+        return Member(plan, self._of_all_columns(representation, plan.embedding), head, history)
+
+    def _of_all_columns(self, representation: Representation, embedding: int) -> Representation:
+        """The same representation, of rows with all embeddings: zeros for the columns of the others."""
+        if len(self.embeddings) == 1:
+            return representation
+        matrix = representation.matrix.new_zeros(len(representation.matrix), self.x.shape[1])
+        matrix[:, self.embeddings[embedding]] = representation.matrix
+        return Representation(matrix, representation.shift)
+
+
+def train_from_clusters(
+    x: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    objective: Objective,
+    new_head: Callable[[Tensor], Head],
+    *,
+    class_sizes: ClassSizes,
+    seed: int,
+    weight_decay: float,
+    cache: bool = True,
+) -> tuple[Head, History]:
+    """Train a head from merged clusters in the short schedule of a member."""
+    prototypes = merged_clusters(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    if class_sizes == "estimated":
+        objective = replace(objective, class_shares=_shares_at(x, labels, prototypes))
+    head = new_head(prototypes)
+    engine = InMemory(x, labels, n_classes, cache=cache)
+    return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What the members say together, of the rows that they were trained on.
+
+    Parameters
+    ----------
+    probabilities : (N, K)
+        Averaged, calibrated, in agreement with neighbours, and balanced.
+    shares : (K,), optional
+        The shares of the rows that the members found, where all estimate them; None where classes are equally large.
+    stability : (K,)
+        The mean Jaccard index of each class and its match in the members; NaN where it has no row.
+    supporters : (K,)
+        How many members have the class, with a Jaccard index of a half at least.
+    lost : (n_members,)
+        How many classes each member lost: those that no row chose.
+    label_check : LabelCheck
+        What the members that did not see a label say of its row.
+    """
+
+    probabilities: Tensor
+    shares: Tensor | None
+    stability: Tensor
+    supporters: Tensor
+    lost: Tensor
+    label_check: LabelCheck
+
+
+def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int) -> Combined:
+    """Match, average, bring neighbours into agreement and classes into balance."""
+    x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
+    space = fit_representation("whitened", x, labels)(x)
+    neighbors = nearest_neighbors(space, N_NEIGHBORS)
+    del space
+    votes = vote_embedding(x, members, n_classes, VOTE_DIRECTIONS, seed)
+    if neighbors.shape[1]:
+        votes += neighbor_mean(votes, neighbors)
+    votes = torch.nn.functional.normalize(votes, dim=1, eps=1e-12)
+    estimated = all(member.plan.class_sizes == "estimated" for member in members)
+    judge, _ = train_from_clusters(
+        votes,
+        labels,
+        n_classes,
+        trainer.objective,
+        trainer.new_head,
+        class_sizes="estimated" if estimated else "equal",
+        seed=seed,
+        weight_decay=trainer.weight_decay,
+        cache=trainer.cache,
+    )
+    reference = judge.assess(votes)[0]
+    del votes
+    consensus = average(x, members, reference, n_known)
+    out_of_bag = _out_of_bag(x, members, consensus.orders, trainer)
+    check = LabelCheck.of(out_of_bag, labels)
+    trusted = ~check.quality.isnan() & ~check.suspect
+    power = calibrated_power(out_of_bag[trusted], labels[trusted])
+    spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
+    shares = spread.mean(dim=0) if estimated else None
+    final = spread if estimated else balance(spread, spread.new_full((n_classes,), 1.0 / n_classes))
+    classes = final.argmax(dim=1)
+    classes[: len(labels)] = labels
+    jaccard = class_stability(x, members, consensus.orders, classes, len(labels))
+    return Combined(
+        final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0), (consensus.sizes == 0).sum(dim=1), check
+    )
+
+
+def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:
+    """What the members that did not see a label say of its row, on average. (n_labelled, K)"""
+    total = x.new_zeros(len(trainer.labels), trainer.n_classes)
+    count = x.new_zeros(len(trainer.labels), 1)
+    for m, member in enumerate(members):
+        rows = torch.nonzero(trainer.folds == member.plan.fold).flatten()
+        if len(rows):
+            total[rows] += member(x[rows])[:, orders[m]]
+            count[rows] += 1.0
+    return total / count  # 0 / 0 is NaN
+
+
+def mean_history(members: Sequence[Member]) -> History:
+    """The terms of the objective at every step, averaged over the members."""
+    histories = [member.history for member in members]
+    return [
+        {name: sum(float(step[name]) for step in steps) / len(steps) for name in steps[0]}
+        for steps in zip(*histories, strict=True)
+    ]

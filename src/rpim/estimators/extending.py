@@ -1,0 +1,204 @@
+"""``extend``: a fitted InfoMax model goes on with new rows; extension.py says how new classes are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from rpim._common.errors import InputError, some
+from rpim._common.progress import Progress
+from rpim.core.exemplars import Memory, remember
+from rpim.core.head import Head
+from rpim.core.kmeans import class_means
+from rpim.core.novelty import Arrival, Likeness, first_prototypes, is_there, n_classes_to_add, one_of_each
+from rpim.core.outliers import least_fitting
+from rpim.core.row_blocks import InMemory
+from rpim.core.training import train
+from rpim.core.training_state import History
+from rpim.data.checks import label_array
+from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.estimators.base import Problem
+
+if TYPE_CHECKING:
+    from rpim.estimators.infomax import InfoMaxEstimator
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the classes are called once a person has labelled some of the new rows.
+
+    A name that the model does not know is a class of its own, unless most of its rows are in one discovered class:
+    then it is the name of that class.
+    """
+
+    classes: NDArray[Any]  # those that somebody has labelled rows of first
+    n_known: int
+    labels: IntArray  # (n,) numbers of the rows' labels among the classes, -1 where a row has none
+    place: IntArray  # (n_old,) the number of each class that the model had
+
+
+def name_classes(classes: NDArray[Any], n_known: int, y: NDArray[Any], predicted: IntArray) -> Names:
+    """The classes under the names that were given, and the labels as their numbers.
+
+    >>> y = np.array(["dog", "", "bird"])
+    >>> named = name_classes(np.array(["cat", "new-1", "new-2"]), 1, y, predicted=np.array([2, 1, 0]))
+    >>> named.classes.tolist(), named.labels.tolist(), named.place.tolist()
+    (['cat', 'dog', 'bird', 'new-1'], [1, -1, 2], [0, 3, 1])
+    """
+    codes, given = encode_labels(y)
+    if len(given) and (given.dtype.kind == "U") != (classes.dtype.kind == "U"):
+        kinds = ("text", "numbers") if given.dtype.kind == "U" else ("numbers", "text")
+        raise InputError(
+            f"The new labels are {kinds[0]} ({some(given.tolist())}) but the classes are {kinds[1]}: give the same."
+        )
+    names: list[Any] = classes.tolist()
+    known = set(range(n_known))
+    number_of = {}
+    # The name with most rows first, should two of them mean the same discovered class.
+    for code in np.argsort(-np.bincount(codes[codes >= 0], minlength=len(given)), kind="stable").tolist():
+        name = given[code].item()
+        if name not in names:
+            rows = predicted[codes == code]
+            likely = int(np.bincount(rows).argmax())
+            if likely not in known and 2 * int((rows == likely).sum()) > len(rows):
+                names[likely] = name
+            else:
+                names.append(name)
+        number_of[code] = names.index(name)
+        known.add(number_of[code])
+    order = sorted(range(len(names)), key=lambda number: (number not in known, number))
+    place = np.argsort(order)
+    labels = np.array([place[number_of[code]] if code >= 0 else UNLABELLED for code in codes.tolist()], dtype=np.int64)
+    return Names(np.asarray([names[number] for number in order]), len(known), labels, place[: len(classes)])
+
+
+def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
+    """Take in new rows; see `InfoMaxEstimator.extend`."""
+    rows = model._rows_like_fitted(X)
+    given = np.full(len(rows), "" if model.classes_.dtype.kind == "U" else UNLABELLED) if y is None else y
+    given = label_array(given, "y", len(rows))
+    memory: Memory | None = getattr(model, "memory_", None)
+    if memory is None:
+        raise InputError("The model remembers none of its rows, because an older version fitted it: fit it again.")
+    x = torch.cat([part for _, part in model._blocks(rows)])
+    named = name_classes(model.classes_, len(model.known_classes_), given, model.head_.predict(x).cpu().numpy())
+    order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
+    labels = torch.from_numpy(named.labels[order][named.labels[order] >= 0]).to(x.device)
+    x = x[torch.from_numpy(order).to(x.device)]
+    told, free = x[: len(labels)], x[len(labels) :]
+    memory = memory.renumbered(torch.from_numpy(named.place).to(x.device), len(named.classes))
+    generator = torch.Generator().manual_seed(int(check_random_state(model.random_state).randint(2**31 - 1)))
+    with Progress(model.verbose, "looking for new classes") as progress:
+        head = _with_names(model.head_, named, told, labels)
+        familiar_as = head.predict(free)
+        arrival = Arrival(free, memory.unfamiliarity(head.outlier_scores(free), familiar_as))
+        likeness = Likeness.among(memory, generator)
+        n_classes = len(named.classes) + n_classes_to_add(arrival, likeness, generator)
+        problem = Problem(
+            torch.cat([memory.rows, x]),
+            torch.cat([memory.classes, labels]),
+            len(named.classes),
+            n_classes,
+            generator,
+            progress,
+        )
+        if problem.n_new:
+            found = first_prototypes(head.transform(arrival.pool), problem.n_new, generator)
+            head.prototypes = torch.cat([head.prototypes, _as_long_as(found, head.prototypes)])
+        model.history_ = _train(model, head, problem, _shares(familiar_as, arrival, problem))
+        if likeness is not None and problem.n_new:
+            there = _which_are_there(head.predict(free), told, named, arrival, likeness, problem)
+            if not bool(there.all()):
+                head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
+                problem.n_classes = len(head.prototypes)
+                model.history_ += _train(model, head, problem, _shares(familiar_as, arrival, problem))
+    before = model.classes_
+    model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
+    model.classes_ = name_new_classes(named.classes, problem.n_new)
+    model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
+    now = model.classes_[named.place]
+    model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
+    found = torch.cat([labels, head.predict(free)])
+    scores = head.outlier_scores(free) if model.abstain else free.new_empty(0)
+    left_out, model.outlier_threshold_ = least_fitting(scores.cpu().numpy(), model.abstain)
+    found[torch.from_numpy(left_out).to(x.device) + len(labels)] = UNLABELLED
+    model.memory_ = _remembered(memory, problem, found, len(labels), head)
+    assigned = np.empty(len(x), dtype=np.int64)
+    assigned[order] = found.cpu().numpy()
+    model.labels_ = name_rows(assigned, model.classes_)
+    # The head was trained on by itself, and the rows are others: what a committee said of either no longer holds.
+    model.n_members_, model.label_issues_ = 1, []
+    model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
+    for name in ("stability_", "expected_accuracy_"):
+        if hasattr(model, name):
+            delattr(model, name)
+
+
+def _with_names(old: Head, named: Names, told: Tensor, labels: Tensor) -> Head:
+    """A head of its own with a prototype for every class that has a name: those that it had, and means of rows."""
+    transform = type(old.transform)({name: value.clone() for name, value in old.transform.parameters.items()})
+    prototypes = old.prototypes.new_zeros(len(named.classes), old.prototypes.shape[1])
+    if len(told):
+        prototypes = _as_long_as(class_means(transform(told), labels, prototypes), old.prototypes)
+    prototypes[torch.from_numpy(named.place).to(prototypes.device)] = old.prototypes
+    return Head(prototypes, transform, old.temperature, calibration=old.calibration)
+
+
+def _as_long_as(directions: Tensor, prototypes: Tensor) -> Tensor:
+    """Scaled to the mean length of prototypes that are trained: it is how sure a row can be of the class."""
+    longer: Tensor = torch.nn.functional.normalize(directions, dim=1).mul_(prototypes.norm(dim=1).mean())
+    return longer
+
+
+def _which_are_there(
+    found: Tensor, told: Tensor, named: Names, arrival: Arrival, likeness: Likeness, problem: Problem
+) -> Tensor:
+    """Which of the new classes have enough rows that are of no other class, found or named just now. (new,)"""
+    fresh = torch.ones(problem.n_classes, dtype=torch.bool, device=found.device)
+    fresh[torch.from_numpy(named.place).to(found.device)] = False
+    numbers = torch.nonzero(fresh).flatten()  # those that somebody has named first
+    labels = problem.labels[len(problem.labels) - len(told) :]
+    x, classes = torch.cat([told, arrival.x]), torch.cat([labels, found])
+    rows = fresh[classes]
+    compact = torch.cumsum(fresh, 0) - 1
+    one = one_of_each(x[rows], compact[classes[rows]], len(numbers), likeness, problem.generator)
+    as_one = torch.arange(problem.n_classes, device=found.device)
+    as_one[numbers] = numbers[one]
+    return is_there(arrival, as_one[found], problem.n_known, problem.n_classes)
+
+
+def _shares(familiar_as: Tensor, arrival: Arrival, problem: Problem) -> Tensor:
+    """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
+    counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
+    n_new = arrival.n_new_rows if problem.n_new else 0.0
+    familiar = arrival.unfamiliarity.argsort()[: round(len(arrival.x) - n_new)]
+    counts += torch.bincount(familiar_as[familiar], minlength=problem.n_classes)
+    counts[problem.n_known :] += n_new / max(problem.n_new, 1)
+    return counts / counts.sum()
+
+
+def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor) -> History:
+    setting = model._setting()
+    schedule = model._schedule(setting)
+    problem.progress.stage("training")
+    problem.progress.expect(schedule.max_iter)
+    engine = InMemory(problem.x, problem.labels, problem.n_classes, cache=not model.low_memory)
+    objective = replace(model._objective(setting), class_shares=shares)
+    return train(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))
+
+
+def _remembered(memory: Memory, problem: Problem, found: Tensor, n_told: int, head: Head) -> Memory:
+    """Rows of each class out of those that were remembered and those that came in."""
+    classes = torch.cat([memory.classes, found])
+    labelled = torch.cat([memory.labelled, torch.arange(len(found), device=found.device) < n_told])
+    first = torch.argsort((~labelled).to(torch.int8), stable=True)
+    scores = head.outlier_scores(problem.x)
+    return remember(
+        problem.x[first], classes[first], int(labelled.sum()), problem.n_classes, scores[first], problem.generator
+    )

@@ -1,0 +1,180 @@
+"""Self-training: a classifier of the known classes that learns from the rows it is sure of.
+
+Yarowsky, "Unsupervised word sense disambiguation rivaling supervised methods", ACL 1995, as scikit-learn has it, round
+a logistic regression. A row that it is never sure of is taken to be foreign, as by the maximum softmax probability of
+Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples", ICLR 2017.
+"""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.utils._param_validation import Interval
+from torch import Tensor
+
+from rpim.data.labels import BoolArray
+from rpim.estimators.base import FloatArray, Problem
+from rpim.estimators.held_out import Division, can_divide, divide
+from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new
+
+STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
+"""Inverse regularisation strengths that are tried: rows of length one want more than scikit-learn's 1."""
+
+N_DIVISIONS = 3
+_UNTRIED = (10.0, 0.75)  # strength and threshold where there are too few labels to try; the latter is scikit-learn's
+
+
+class SelfTraining(TransductiveEstimator):
+    """scikit-learn's SelfTrainingClassifier on the known classes; k-means makes new ones of what it rejects.
+
+    A logistic regression is trained on the labelled rows, gives its class to every row that it is sure of, is trained
+    again with these, and so on. The rows that it is never sure of are clustered into the new classes.
+
+    What was decided
+    ----------------
+    * Sure is a probability above a threshold, not the best k rows of a round, which in the end are all rows.
+    * The threshold is found on the labelled rows alone. A part of their classes, as large as that of the new ones, is
+      hidden, and so is a quarter of the rows of the others. A regression trained on the rest judges the hidden rows;
+      the threshold that best parts those of its classes from those of hidden ones (share of the former above it less
+      share of the latter) is taken, over three such divisions together. The strength of the regression is the one
+      with the least log loss there. With too few labels to divide, it is 10, and the threshold scikit-learn's 0.75.
+    * The threshold stays the same while the classifier is trained again with rows it accepted, so what it accepts
+      grows: it may swallow new classes, as self-training does when they are there.
+    * If fewer rows than new classes are rejected, the least sure rows are clustered. If there are no new classes,
+      rejected rows get the most probable known one.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        How many classes there are in all, known and unknown. ``None`` estimates it.
+    n_rounds : int
+        How often the classifier is trained again, at most.
+    n_init, max_iter : int
+        Restarts of k-means, and the rounds of one at most.
+    temperature : float
+        How sharply probabilities fall with the squared distance to a class mean; it changes no class.
+    n_components : int, optional
+        Keep that many principal directions of the embeddings; ``None`` keeps all.
+    normalise, device, random_state, verbose
+        As in `RPIM`.
+
+    Attributes
+    ----------
+    labels_, classes_, known_classes_, new_classes_, head_ :
+        As in `RPIM`; ``labels_`` is what self-training and k-means say, ``predict`` the nearest class mean.
+    history_ : list of dict
+        The strength, the threshold, and how many rows were rejected.
+    n_iter_ : int
+        Rounds of self-training.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TransductiveEstimator._parameter_constraints,
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_classes: int | None = None,
+        *,
+        n_rounds: int = 10,
+        n_init: int = 10,
+        max_iter: int = 100,
+        temperature: float = 25.0,
+        n_components: int | None = 256,
+        normalise: bool = True,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_classes = n_classes
+        self.n_rounds = n_rounds
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.temperature = temperature
+        self.n_components = n_components
+        self.normalise = normalise
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _decide(self, problem: Problem) -> tuple[Tensor, int]:
+        n_labelled = len(problem.labels)
+        x, labels = problem.x.cpu().numpy(), problem.labels.cpu().numpy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            problem.progress.stage("choosing the threshold")
+            strength, threshold = choose_threshold(
+                problem.x[:n_labelled], problem.labels, problem.n_new / problem.n_classes, problem.generator
+            )
+            problem.progress.stage("self-training")
+            trained = SelfTrainingClassifier(_regression(strength), threshold=threshold, max_iter=self.n_rounds)
+            trained.fit(x, np.concatenate([labels, np.full(len(x) - n_labelled, -1)]))
+            probabilities = trained.predict_proba(x[n_labelled:])  # (n_unlabelled, n_known)
+        accepted = trained.labeled_iter_[n_labelled:] >= 0
+        classes = np.where(accepted, trained.transduction_[n_labelled:], probabilities.argmax(axis=1))
+        rows, new = cluster_into_new(
+            problem,
+            torch.from_numpy(-probabilities.max(axis=1)),
+            torch.from_numpy(~accepted),
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+        )
+        classes[rows.cpu().numpy()] = new.cpu().numpy()
+        self.history_ = [{"strength": strength, "threshold": threshold, "rejected": int((~accepted).sum())}]
+        self.n_iter_ = int(trained.n_iter_)
+        return torch.from_numpy(classes), problem.n_classes
+
+
+def choose_threshold(x: Tensor, labels: Tensor, share_new: float, generator: torch.Generator) -> tuple[float, float]:
+    """The strength and threshold for these labelled rows, judged on classes whose labels are hidden."""
+    if not can_divide(labels):
+        return _UNTRIED
+    divisions = [divide(x, labels, generator, share_new) for _ in range(N_DIVISIONS)]
+    is_known = np.concatenate([division.truth[len(division.labels) :] < division.n_known for division in divisions])
+    if is_known.all() or not is_known.any():
+        return _UNTRIED
+    tried = {}
+    for strength in STRENGTHS:
+        judged = [_judge(division, strength) for division in divisions]
+        surprise, sureness = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+        tried[strength] = float(surprise[is_known].mean()), sureness
+    best = min(tried, key=lambda strength: tried[strength][0])
+    return best, parting_threshold(is_known, tried[best][1])
+
+
+def parting_threshold(is_known: BoolArray, sureness: FloatArray) -> float:
+    """The probability above which most rows of known classes and fewest others are: the largest difference of shares.
+
+    >>> parting_threshold(np.array([False, True, False, True, True]), np.array([0.3, 0.4, 0.5, 0.6, 0.9]))  # 2/3 and 0
+    0.5
+    """
+    thresholds = np.unique(sureness)[:-1]  # each leaves at least one row above
+    if len(thresholds) == 0:
+        return _UNTRIED[1]
+    below = [np.searchsorted(np.sort(sureness[rows]), thresholds, side="right") for rows in (is_known, ~is_known)]
+    gains = below[1] / (~is_known).sum() - below[0] / is_known.sum()
+    return float(thresholds[gains.argmax()])
+
+
+def _judge(division: Division, strength: float) -> tuple[FloatArray, FloatArray]:
+    """For each hidden row, -log of its own class's probability, if that is a known one, and the largest of all."""
+    x, n_kept = division.x.cpu().numpy(), len(division.labels)
+    regression = _regression(strength).fit(x[:n_kept], division.labels.cpu().numpy())
+    probabilities = regression.predict_proba(x[n_kept:])  # (n_hidden, n_known)
+    own = np.minimum(division.truth[n_kept:], division.n_known - 1)
+    right = probabilities[np.arange(len(own)), own]
+    return -np.log(np.maximum(right, np.finfo(right.dtype).tiny)), probabilities.max(axis=1)
+
+
+def _regression(strength: float) -> LogisticRegression:
+    return LogisticRegression(C=strength, max_iter=200)

@@ -1,0 +1,224 @@
+"""UNO+, a unified objective for labels and pseudo-labels.
+
+Fini, Sangineto, Lathuilière, Zhong, Nabi and Ricci, "A Unified Objective for Novel Class Discovery", ICCV 2021, as
+Vaze, Han, Vedaldi and Zisserman, "Generalized Category Discovery", CVPR 2022, extend it to unlabelled rows of known
+classes.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+from sklearn.utils._param_validation import Interval
+from torch import Tensor
+from torch.nn import functional
+
+from rpim.core.head import Head
+from rpim.core.sinkhorn import sinkhorn
+from rpim.estimators.base import FitProblem
+from rpim.estimators.two_views import Network, TwoViewEstimator
+
+
+def class_factors(cosines: Tensor, epsilon: float, iterations: int = 3) -> Tensor:
+    """What Sinkhorn multiplies each class by, so that the classes share all these rows about equally. (K,)"""
+    q = functional.softmax(cosines / epsilon, dim=1)  # exp(cosine / epsilon) up to a factor a row, and never too large
+    return sinkhorn(lambda: [(slice(0, len(q)), q)], q.sum(dim=0), len(q), len(q), iterations).columns
+
+
+def balanced_assignment(cosines: Tensor, factors: Tensor, epsilon: float) -> Tensor:
+    """Soft labels of some rows, given the factors of the classes; smaller epsilon, harder labels. (n, K)"""
+    return functional.softmax(cosines / epsilon + factors.log(), dim=1)
+
+
+def swapped_targets(
+    cosines_1: Tensor, cosines_2: Tensor, labels: Tensor, factors: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """What each of two views is to predict, as constants: the label, or else what the other view is assigned.
+
+    Parameters
+    ----------
+    cosines_1, cosines_2 : (n, K)
+        Of the same rows in the two views, with the prototypes.
+    labels : (n,)
+        The class of each row, -1 where it has none.
+    factors : (K,)
+        Sinkhorn's factors of the classes.
+    epsilon : float
+        The sharpness of the assignment.
+    """
+    known = functional.one_hot(labels.clamp_min(0), cosines_1.shape[1]).to(cosines_1.dtype)
+    is_known = labels[:, None] >= 0
+    first, second = (
+        torch.where(is_known, known, balanced_assignment(other.detach(), factors, epsilon))
+        for other in (cosines_2, cosines_1)
+    )
+    return first, second
+
+
+class UNO(TwoViewEstimator):
+    """UNO+: one cross-entropy for labelled and unlabelled rows, the latter with the other view's assignment.
+
+    Every head classifies two views of each row of a batch. A labelled row is to get its label, an unlabelled one what
+    Sinkhorn assigns to its other view, so that all classes are about equally used. Beside the heads of K classes there
+    are as many with more, smaller clusters, which sharpen the embedding that all heads share.
+
+    Published in Fini et al., "A Unified Objective for Novel Class Discovery", ICCV 2021; the extension to unlabelled
+    rows of known classes is that of Vaze et al., "Generalized Category Discovery", CVPR 2022.
+
+    **On stored embeddings** the encoder, the views and the start are those of all two-view methods here (a trained
+    shift of the embedding; stored views or dropped features; merged clusters, of which each head has a set of its own).
+    Besides,
+
+    * classes are balanced over all rows, labelled ones too, by factors found before every epoch; published, over the
+      unlabelled rows of a batch. A batch has two or three rows of a class where there are 200 classes, so that an equal
+      share for each is far from the truth; and known classes, some rows of which are labelled, have fewer unlabelled
+      ones than new classes, so that an equal share of these sends rows of new classes to known ones. On problems made
+      of the labelled rows of four real feature sets this alone gained 6 points of All and 7 of Unknown;
+    * all heads are prototypes right on the shifted embedding, without the small network that UNO trains before those
+      of the new classes and of the clusters;
+    * a head holds known and new classes alike, as UNO+ needs, where UNO joins a head of each;
+    * over-clustering heads learn from the unlabelled rows alone: their clusters may be parts of any class, a known
+      one too, so a label does not say which of them is right;
+    * there is no pre-training with the labels, since the start is made from them;
+    * the optimiser is Adam, for fewer epochs, and there are two heads of each kind instead of five.
+
+    Most of what it gains over k-means is the start's; on those same problems training added half a point of All, 9
+    of Known, and cost 2 of Unknown.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        How many classes there are in all, known and unknown. ``None`` estimates it.
+    n_heads : int
+        Heads of K classes, and over-clustering heads as well.
+    overclustering : int
+        An over-clustering head has so many times K clusters, at most one a row.
+    sinkhorn_epsilon : float
+        The assignment is made from exp(cosine / epsilon): smaller is harder.
+    n_epochs, batch_size : int
+        Passes over all rows, and about how many are in a batch.
+    learning_rate, weight_decay : float
+        Adam's; the learning rate falls as a cosine.
+    feature_dropout : float
+        Share of features that a view drops, where no views are stored.
+    temperature : float
+        tau, the factor of the logits in the cross-entropy.
+    n_components : int, optional
+        Keep that many principal directions of the embeddings; ``None`` keeps all.
+    normalise, device, random_state, verbose
+        As in `RPIM`.
+
+    Attributes
+    ----------
+    labels_, classes_, known_classes_, new_classes_ : ndarray
+        As in `RPIM`.
+    history_ : list of dict
+        The loss of every epoch: each head's share of it (``head_0``, ..., ``overclustering_0``, ...) and their sum.
+    n_iter_ : int
+        Epochs.
+    best_head_ : int
+        The head that predicts: the one of K classes with the lowest loss in the last epoch.
+    head_ : Head
+        Its prototypes, and the trained shift.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from rpim.estimators.uno import UNO
+    >>> X, y = make_blobs(300, n_features=8, centers=6, random_state=0)
+    >>> seen = y.copy()
+    >>> seen[(y > 3) | (range(300) > 150 * (y >= 0))] = -1   # classes 4 and 5 have no label at all
+    >>> model = UNO(n_classes=6, random_state=0).fit(X, seen)
+    >>> model.known_classes_.tolist(), model.new_classes_.tolist()
+    ([0, 1, 2, 3], [4, 5])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TwoViewEstimator._parameter_constraints,
+        "n_heads": [Interval(Integral, 1, None, closed="left")],
+        "overclustering": [Interval(Integral, 1, None, closed="left")],
+        "sinkhorn_epsilon": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        n_classes: int | None = None,
+        *,
+        n_heads: int = 2,
+        overclustering: int = 3,
+        sinkhorn_epsilon: float = 0.05,
+        n_epochs: int = 30,
+        batch_size: int = 512,
+        learning_rate: float = 5e-3,
+        weight_decay: float = 0.0,
+        feature_dropout: float = 0.1,
+        temperature: float = 10.0,
+        n_components: int | None = 256,
+        normalise: bool = True,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_classes = n_classes
+        self.n_heads = n_heads
+        self.overclustering = overclustering
+        self.sinkhorn_epsilon = sinkhorn_epsilon
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.feature_dropout = feature_dropout
+        self.temperature = temperature
+        self.n_components = n_components
+        self.normalise = normalise
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _discover(self, problem: FitProblem) -> Head:
+        n_rows, n_classes, n_heads = len(problem.x), problem.n_classes, self.n_heads
+        n_clusters = min(self.overclustering * n_classes, n_rows)
+        starts = self._starts(problem, [n_classes] * n_heads + [n_clusters] * n_heads)
+        network = Network(starts, self.temperature)
+        labels = functional.pad(problem.labels, (0, n_rows - len(problem.labels)), value=-1)  # (N,)
+        factors: list[Tensor] = []
+
+        def before_epoch(epoch: int) -> None:
+            factors[:] = self._factors(network, problem.x)
+
+        def loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
+            y = labels[rows]
+            first, second = (network.refine(view) for view in self._two_views(problem, rows))
+            free = y < 0
+            terms = {f"head_{k}": self._unified(network, k, first, second, y, factors[k]) for k in range(n_heads)}
+            for k in range(n_heads):
+                j = n_heads + k
+                unified = self._unified(network, j, first[free], second[free], y[free], factors[j])
+                terms[f"overclustering_{k}"] = unified
+            return {name: term / len(terms) for name, term in terms.items()}
+
+        self._train(problem, network, loss, before_epoch)
+        self.best_head_ = min(range(n_heads), key=lambda k: self.history_[-1][f"head_{k}"])
+        return network.as_head(self.best_head_)
+
+    @torch.no_grad()
+    def _factors(self, network: Network, x: Tensor) -> list[Tensor]:
+        """Of the classes of each head, from all rows: a batch has too few of a class to balance it."""
+        refined = network.refine(x)
+        return [
+            class_factors(network.cosines(refined, head), self.sinkhorn_epsilon) for head in range(len(network.heads))
+        ]
+
+    def _unified(
+        self, network: Network, head: int, first: Tensor, second: Tensor, labels: Tensor, factors: Tensor
+    ) -> Tensor:
+        """The cross-entropy of a head with the swapped targets, a row and view; of no rows it is zero."""
+        cosines = network.cosines(first, head), network.cosines(second, head)
+        targets = swapped_targets(*cosines, labels, factors, self.sinkhorn_epsilon)
+        losses = [
+            functional.cross_entropy(network.temperature * cosine, target, reduction="sum")
+            for cosine, target in zip(cosines, targets, strict=True)
+        ]
+        return (losses[0] + losses[1]) / (2 * max(len(labels), 1))

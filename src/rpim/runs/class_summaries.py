@@ -1,0 +1,158 @@
+"""What there is to know of each class: its size, how sure and stable it is, what it is near, and which rows to read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rpim._common.files import StrPath, check_export, replacing
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.runs.assignments import Assignments, class_codes
+from rpim.runs.keywords import keywords, suggest_names
+from rpim.runs.saved_model import plain
+
+SUFFIXES = (".csv", ".json")
+SURE = 0.9
+N_ROWS = 3
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """One class of a discovery at a glance.
+
+    Attributes
+    ----------
+    name : str, int or float
+        The class, in the user's own type.
+    suggested_name : str
+        A name for a new class, by its keywords; "" for known ones, and where there are no texts or no rows.
+    decided_name : str
+        The name that a person has given it in the explorer, where a command knows of one; "" elsewhere.
+    known : bool
+        Whether it had labels.
+    rows : int
+        How many rows it has in all.
+    labelled : int
+        How many of them came with the label.
+    mean_sureness : float
+        The mean probability of the class over its rows; NaN where it has none.
+    sure_share : float
+        The share of its rows with a probability above 0.9; NaN where it has none.
+    stability : float
+        How well the members of the committee reproduce it, from 0 to 1: the mean Jaccard index of the class and its
+        match in a member. NaN for a single fit.
+    nearest_known : str, int or float
+        The known class, another than itself, whose prototype is the most similar.
+    typical : list
+        The ids of its surest rows; of equally sure ones (to a percent) those that fit best come first.
+    doubtful : list
+        The ids of its least sure rows, the least sure first.
+    keywords : list of str
+        What its texts are about, the most telling first; empty where there are none.
+    """
+
+    name: Any
+    suggested_name: str
+    decided_name: str
+    known: bool
+    rows: int
+    labelled: int
+    mean_sureness: float
+    sure_share: float
+    stability: float
+    nearest_known: Any
+    typical: list[Any]
+    doubtful: list[Any]
+    keywords: list[str]
+
+
+def summarise_classes(
+    assignments: Assignments, model: DiscoveryEstimator, stability: NDArray[np.float64] | None
+) -> list[ClassSummary]:
+    """A summary of each class, in the order of ``model.classes_``."""
+    names = model.classes_.tolist()
+    n_known, nearest = len(model.known_classes_), nearest_known(model.head_.prototypes, len(model.known_classes_))
+    codes = class_codes(assignments.labels, model.classes_)
+    texts = assignments.texts
+    words: list[list[str]] = [[] for _ in names] if texts is None else keywords(texts, codes, len(names))
+    suggested = [""] * n_known + suggest_names(words[n_known:], taken=names[:n_known])
+    by_class = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[by_class], np.arange(len(names) + 1))
+    summaries = []
+    for k, name in enumerate(names):
+        rows = by_class[ends[k] : ends[k + 1]]
+        sureness = assignments.sureness[rows]
+        best_first = np.lexsort((assignments.outlier[rows], -np.round(sureness, 2)))
+        worst_first = np.argsort(sureness, kind="stable")
+        summaries.append(
+            ClassSummary(
+                name=name,
+                suggested_name=suggested[k],
+                decided_name="",
+                known=k < n_known,
+                rows=len(rows),
+                labelled=int(assignments.labelled[rows].sum()),
+                mean_sureness=float(sureness.mean()) if len(rows) else math.nan,
+                sure_share=float((sureness > SURE).mean()) if len(rows) else math.nan,
+                stability=math.nan if stability is None else float(stability[k]),
+                nearest_known=names[nearest[k]],
+                typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
+                doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
+                keywords=words[k],
+            )
+        )
+    return summaries
+
+
+def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
+    """The number of the known class, another than itself, whose prototype has the largest cosine. (K,)"""
+    unit = normalize(prototypes.detach().cpu(), dim=1)
+    cosines = unit @ unit[:n_known].T  # (K, n_known)
+    cosines.fill_diagonal_(-math.inf)
+    nearest: NDArray[np.int64] = cosines.argmax(dim=1).numpy()
+    return nearest
+
+
+def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bool = False) -> None:
+    """Write a .csv or .json file, whole or not at all; a cell of a .csv has ids with spaces, keywords with commas."""
+    target = check_export(path, overwrite, SUFFIXES)
+    write_records([field.name for field in fields(ClassSummary)], [_record(row) for row in summaries], target)
+
+
+def write_records(names: Sequence[str], records: Sequence[Mapping[str, Any]], target: Path) -> None:
+    """Write one record a class, or a row, with these columns."""
+    if target.suffix.lower() == ".json":
+        text = json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(starmap(_cell, record.items()) for record in records)
+        text = out.getvalue()
+    with replacing(target) as file:
+        file.write(text.encode())
+
+
+def _record(row: ClassSummary) -> dict[str, Any]:
+    """Ready for JSON: None where a number is NaN."""
+    return {name: value if isinstance(value, list) else plain(value) for name, value in asdict(row).items()}
+
+
+def _cell(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return (", " if name == "keywords" else " ").join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value

@@ -1,0 +1,378 @@
+"""Discovery: the result of a fit, and the run folder it is saved in.
+
+run.json             what was done: parameters, classes, searches, versions, data; format version 1
+model.safetensors    the prototypes, the transformation, the principal directions, the space of the embeddings
+assignments.parquet  for each row its class, the given label, the one suggested instead, how sure, the runner-up
+history.json         the terms of the objective at every step
+features.parquet     the features of the rows, where they were embedded for the run
+report.html          what was found, to look at; a copy of what the others say, written last and by the commands
+map.npy              the place of every row on the map of the report, once rpim report has drawn it
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from rpim._common.errors import InputError
+from rpim._common.files import RUN_FILE, StrPath
+from rpim._version import __version__
+from rpim.data.feature_set import FeatureSet
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.infomax import InfoMaxEstimator
+from rpim.estimators.label_checks import LabelIssue
+from rpim.runs.assignments import Assignments, assign
+from rpim.runs.class_summaries import ClassSummary, summarise_classes
+from rpim.runs.embedding_space import EmbeddingSpace
+from rpim.runs.label_issues import ranked_issues, with_label_checks
+from rpim.runs.predictor import Predictor
+from rpim.runs.run_folder import (
+    ASSIGNMENTS_FILE,
+    FEATURES_FILE,
+    FORMAT,
+    HISTORY_FILE,
+    MODEL_FILE,
+    copy_of,
+    new_folder,
+    read_run_file,
+    reading,
+    write_json,
+)
+from rpim.runs.saved_model import describe, from_plain, plain
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discovery:
+    """The class of every row, the model that gave it, and where it all came from.
+
+    Build one with `from_fit`, or read one with `load`.
+
+    Parameters
+    ----------
+    assignments : Assignments
+        One entry per row.
+    model : estimator
+        The fitted method.
+    provenance : dict
+        JSON-able: when and how long, the command, seed, versions, and the data's path, fingerprint and shape.
+    space : EmbeddingSpace
+        What tells rows of another encoder from those of the run.
+    stability : array, optional
+        How well the members of the committee reproduce each class; None for a single fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from rpim import RPIM, FeatureSet
+    >>> X, y = make_blobs(90, n_features=4, centers=3, random_state=0)
+    >>> features = FeatureSet.from_arrays(X, labels=[c if c < 2 and i % 2 else -1 for i, c in enumerate(y)])
+    >>> model = RPIM(n_classes=3, trade_off=0.1, weight_decay=0.01, beta=0.2, random_state=0)
+    >>> discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
+    >>> [row.name for row in discovery.classes_table() if not row.known]
+    [2]
+    """
+
+    assignments: Assignments
+    model: DiscoveryEstimator
+    provenance: dict[str, Any]
+    space: EmbeddingSpace = field(default_factory=EmbeddingSpace)
+    stability: NDArray[np.float64] | None = None
+
+    @classmethod
+    def from_fit(
+        cls,
+        model: DiscoveryEstimator,
+        features: FeatureSet,
+        *,
+        source: StrPath | None = None,
+        duration: float | None = None,
+        command: list[str] | None = None,
+        verbose: bool = False,
+    ) -> Discovery:
+        """The result of a model that was fitted to the rows of `features`.
+
+        Parameters
+        ----------
+        model : fitted estimator
+        features : FeatureSet
+            The rows of the fit, in the same order.
+        source : path, optional
+            Where the features were read from.
+        duration : float, optional
+            Seconds that the fit took.
+        command : list of str, optional
+            The command line, where there was one.
+        verbose : bool
+            Show progress on a terminal.
+        """
+        if len(model.labels_) != len(features):
+            raise InputError(
+                f"The model was fitted to {len(model.labels_)} rows but the features have {len(features)}: "
+                "give the same ones."
+            )
+        assignments = with_label_checks(assign(model, features, model.labels_, verbose=verbose), model)
+        stable: NDArray[np.float64] | None = model.stability_ if getattr(model, "n_members_", 1) > 1 else None
+        provenance = _provenance(model, features, source, duration, command)
+        return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable)
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The id of every row."""
+        return self.assignments.ids
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The class of every row, in the user's own type; -1, NaN or "" where a row was left out."""
+        return self.assignments.labels
+
+    @property
+    def given(self) -> NDArray[Any] | None:
+        """The labels that were given; -1, NaN or "" where there was none."""
+        return self.assignments.given
+
+    @property
+    def sureness(self) -> NDArray[np.float32]:
+        """The model's probability of the class of every row, labelled or not."""
+        return self.assignments.sureness
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """True where a row's class is one that had labels."""
+        return self.assignments.known
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """All classes, the known ones first."""
+        classes: NDArray[Any] = self.model.classes_
+        return classes
+
+    def __len__(self) -> int:
+        return len(self.assignments)
+
+    def __repr__(self) -> str:
+        n_known = len(self.model.known_classes_)
+        return f"Discovery({len(self)} rows, {n_known} known classes, {len(self.classes) - n_known} new)"
+
+    def classes_table(self) -> list[ClassSummary]:
+        """What there is to know of each class, in the order of `classes`."""
+        return list(self._summaries)
+
+    def label_issues(self) -> list[LabelIssue]:
+        """The labels that look wrong to the members of the committee that did not see them, the most suspect first.
+
+        ``row`` is the number of the row in this discovery. Empty where there are none, or no committee.
+        """
+        return ranked_issues(self.assignments)
+
+    @functools.cached_property
+    def _summaries(self) -> list[ClassSummary]:
+        """Keywords of many texts take seconds, and what is printed and the report both want them."""
+        return summarise_classes(self.assignments, self.model, self.stability)
+
+    def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
+        """The class of each new row, with how sure the model is of it and the runner-up: see `Predictor.assign`."""
+        return Predictor(self.model, self.space).assign(new, any_encoder=any_encoder, verbose=verbose)
+
+    def predict(self, X: FeatureSet | ArrayLike, *, any_encoder: bool = False) -> NDArray[Any]:
+        """The class of each new row."""
+        return self.assign(X, any_encoder=any_encoder).labels
+
+    def extended(
+        self,
+        new: FeatureSet,
+        *,
+        source: StrPath | None = None,
+        command: list[str] | None = None,
+        any_encoder: bool = False,
+        verbose: bool = False,
+    ) -> Discovery:
+        """The discovery with new rows, and the classes that they bring; see `InfoMaxEstimator.extend`.
+
+        Rows with an id that the run has take the place of that row. Where the new rows have no ids of their own, but
+        numbers from 0 on, they are numbered on from those of the run.
+
+        Parameters
+        ----------
+        new : FeatureSet
+            Its labels, where it has any, are those that a person has given since.
+        source, command, verbose
+            As in `from_fit`.
+        any_encoder : bool
+            Leave unchecked whether the rows are of the run's encoder.
+
+        Raises
+        ------
+        InputError
+            If the rows are of another width or encoder, none of them is new, or the method cannot be extended.
+        """
+        if not isinstance(self.model, InfoMaxEstimator):
+            name = type(self.model).__name__.lower()
+            raise InputError(f"A run of {name} cannot be extended, only one of rpim, pim, tim or rim: fit it again.")
+        Predictor(self.model, self.space).check(new, any_encoder=any_encoder)
+        _check_for_news(new, self.provenance)
+        numbered = dataclasses.replace(new, ids=_numbered_on(new.ids, self.ids))
+        if new.n_labelled == 0 and np.isin(numbered.ids, self.ids).all():
+            raise InputError("The ids of the new rows are all in the run, and none has a label: there is nothing new.")
+        start = time.monotonic()
+        model = copy.deepcopy(self.model)
+        model.verbose = verbose
+        model.extend(new.rows(normalise=model.normalise), new.labels)
+        was, suggested = self.assignments, self.assignments.suggested
+
+        def renamed(names: NDArray[Any]) -> NDArray[Any]:
+            return np.array([model.renamed_.get(name, name) for name in names.tolist()])
+
+        before = dataclasses.replace(
+            was,
+            labels=renamed(was.labels),
+            second=renamed(was.second),
+            suggested=None if suggested is None else renamed(suggested),
+        )
+        later = assign(model, numbered, model.labels_, verbose=verbose)
+        assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
+        model.labels_ = assignments.labels
+        provenance = _provenance(model, new, source, time.monotonic() - start, command)
+        return Discovery(assignments, model, {**provenance, "extends": self.provenance}, self.space)
+
+    def export(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write the assignments to a .csv or .parquet file, whole or not at all."""
+        self.assignments.write(path, overwrite=overwrite)
+
+    def save(self, folder: StrPath, *, overwrite: bool = False, features: Path | None = None) -> None:
+        """Write the run folder, whole or not at all.
+
+        Parameters
+        ----------
+        folder : path
+        overwrite : bool
+            Replace a run folder of that name, once the new one is complete.
+        features : path of a .parquet file, optional
+            The features of the rows, to be moved into the folder.
+
+        Raises
+        ------
+        InputError
+            If the folder exists (and is no run folder, or `overwrite` is not said), or cannot be written.
+        """
+        from safetensors.torch import save
+
+        facts, tensors = describe(self.model)
+        if self.space.directions is not None:
+            tensors["space"] = torch.from_numpy(self.space.directions)
+        history = [{name: plain(value) for name, value in step.items()} for step in self.model.history_]
+        with new_folder(folder, overwrite) as place:
+            # The bytes go through Python's own files, so that a full disk is an OSError with its number.
+            (place / MODEL_FILE).write_bytes(save(tensors))
+            with open(place / ASSIGNMENTS_FILE, "wb") as file:
+                self.assignments.write_parquet(file)
+            write_json(place / HISTORY_FILE, history, indent=None)
+            stable = None if self.stability is None else [plain(value) for value in self.stability]
+            about = {"rows": len(self), **facts, "stability": stable, "provenance": self.provenance}
+            write_json(place / RUN_FILE, {"format": FORMAT, **about})
+            if features is not None:
+                copy_of(features, place / FEATURES_FILE)
+        if features is not None:
+            features.unlink()
+
+    @classmethod
+    def load(cls, folder: StrPath) -> Discovery:
+        """Read a run folder; its model predicts the same bits as the one that was saved.
+
+        Raises
+        ------
+        InputError
+            If it is no run folder, a newer one, or damaged.
+        """
+        place = Path(folder)
+        facts = read_run_file(place)
+        predictor = Predictor.from_facts(place, facts)
+        model = predictor.model
+        with reading(place / RUN_FILE):
+            label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
+            stable = _stability(facts.get("stability"), len(model.classes_))
+        with reading(place / ASSIGNMENTS_FILE):
+            assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
+            if (
+                len(assignments) != n_rows
+                or not (np.isin(assignments.labels, model.classes_) | assignments.left_out).all()
+            ):
+                raise ValueError("it does not belong to the rest of the run folder")
+        with reading(place / HISTORY_FILE):
+            steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
+            model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
+        model.labels_ = assignments.labels
+        loaded = cls(assignments, model, provenance, predictor.space, stable)
+        if stable is not None:
+            model.stability_ = stable
+        if isinstance(model, InfoMaxEstimator):
+            model.label_issues_ = loaded.label_issues()
+            quality = assignments.label_quality
+            model.label_quality_ = np.full(n_rows, np.nan, np.float32) if quality is None else quality
+        return loaded
+
+
+def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:
+    if stored is None:
+        return None
+    if len(stored) != n_classes:
+        raise ValueError(f"it has the stability of {len(stored)} classes, not of {n_classes}")
+    return np.asarray([from_plain(value) for value in stored], dtype=np.float64)
+
+
+def _check_for_news(new: FeatureSet, provenance: dict[str, Any]) -> None:
+    """Raise where the very same rows and labels are in the run already."""
+    before: dict[str, Any] | None = provenance
+    fingerprint = new.fingerprint()
+    while before is not None:
+        if before["data"]["fingerprint"] == fingerprint:
+            raise InputError("The new rows are those of the run, with the same labels: there is nothing new.")
+        before = before.get("extends")
+
+
+def _numbered_on(ids: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
+    """The ids, or where they are the numbers of the rows and these are taken, the next numbers."""
+    if taken.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) and len(taken):
+        return ids + int(taken.max()) + 1
+    return ids
+
+
+def _provenance(
+    model: DiscoveryEstimator,
+    features: FeatureSet,
+    source: StrPath | None,
+    duration: float | None,
+    command: list[str] | None,
+) -> dict[str, Any]:
+    return {
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "duration_seconds": None if duration is None else round(duration, 3),
+        "command": command,
+        "seed": plain(model.random_state),
+        "versions": {
+            "rpim": __version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
+        },
+        "data": {
+            "path": None if source is None else os.fspath(source),
+            "fingerprint": features.fingerprint(),
+            "rows": len(features),
+            "features": features.n_features,
+            "labelled": features.n_labelled,
+            "metadata": features.metadata,
+        },
+    }

@@ -1,0 +1,205 @@
+"""Keywords of classes from the texts of their rows, and the names that they suggest for new classes.
+
+Words are ranked by class-based TF-IDF (Grootendorst, "BERTopic", 2022), and those that come in pairs shown as pairs. No
+language is assumed: function words are those that are spread evenly over the classes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import entr
+from sklearn.feature_extraction.text import CountVectorizer
+
+from rpim.runs.words import alike, is_paired, joined, words_of
+
+N_WORDS = 5
+NAME_WORDS = 2
+"""A name takes keywords until it has so many words, which makes three at most unless it has to be lengthened."""
+COMMON, COMMON_SHORT, SHORT = 0.85, 0.75, 3
+"""A word that is spread more evenly than the first is a function word; for one of at most three letters the second will
+do, since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
+PAIR_SHARE = 0.5
+"""A word is shown with its neighbour where the two stand together in so large a share of its use in the class."""
+MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 30_000, 20, 400
+"""What is read, so that memory stays in bounds: rows in all, shared out evenly but never fewer a class than the second,
+and characters of each text."""
+
+
+def keywords(
+    texts: Sequence[str], codes: NDArray[np.integer[Any]], n_classes: int, n_words: int = N_WORDS
+) -> list[list[str]]:
+    """The words, or pairs of words, that tell each class from the others, the best first.
+
+    Parameters
+    ----------
+    texts : sequence of N strings
+    codes : array of N ints
+        The number of each row's class; rows with -1 are left out.
+    n_classes : int
+    n_words : int
+        At most so many keywords a class. A class without rows, or without words of its own, has none.
+
+    Examples
+    --------
+    >>> texts = ["where is my new card", "my new card has not come", "is my pin wrong", "i forgot my pin"]
+    >>> keywords(texts, np.array([0, 0, 1, 1]), 2, n_words=1)
+    [['new card'], ['pin']]
+    """
+    rows = _some_of_each(codes, n_classes)
+    read = [texts[row][:MAX_CHARACTERS] for row in rows]
+    members = csr_array((np.ones(len(rows)), (codes[rows], np.arange(len(rows)))), shape=(n_classes, len(rows)))
+    words, counts = _count(read)
+    in_rows, frequencies = _of_classes(members, counts > 0), _of_classes(members, counts)  # (n_classes, V), same places
+    spread = _spread(in_rows, members.sum(axis=1))
+    says_little = spread > np.array([_allowed_spread(word) for word in words])
+    pairs, pair_counts = _count(read, words[says_little], size=2)
+    of_pairs = _of_classes(members, pair_counts)
+    # The formula alone is lenient with words that many classes use.
+    scores = class_tf_idf(frequencies).data * np.where(says_little, 0.0, 1.0 - spread)[frequencies.indices]
+    chosen = []
+    for k in range(n_classes):
+        own = slice(*frequencies.indptr[k : k + 2])
+        # What one row alone has comes last; the words are in alphabetical order, which decides between equals.
+        order = np.lexsort((-scores[own], in_rows.data[own] < 2, scores[own] == 0.0))[: np.count_nonzero(scores[own])]
+        own_words = dict(zip(words[frequencies.indices[own]][order], frequencies.data[own][order], strict=True))
+        own = slice(*of_pairs.indptr[k : k + 2])
+        met_again = of_pairs.data[own] > 1
+        own_pairs = dict(zip(pairs[of_pairs.indices[own][met_again]], of_pairs.data[own][met_again], strict=True))
+        chosen.append(_choose(own_words, own_pairs, n_words))
+    return chosen
+
+
+def class_tf_idf(frequencies: csr_array) -> csr_array:
+    """tf(t, c) · log(1 + A / f(t)): how often class c has term t, and f(t) all classes, which have A words on average.
+
+    Both arrays are (n_classes, V); classes without words do not count in A.
+    """
+    n_classes = max(np.count_nonzero(np.diff(frequencies.indptr)), 1)
+    idf = np.log1p(frequencies.sum() / n_classes / frequencies.sum(axis=0))
+    data = frequencies.data * idf[frequencies.indices]
+    return csr_array((data, frequencies.indices, frequencies.indptr), shape=frequencies.shape)
+
+
+def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> list[str]:
+    """A name for each class by its keywords, no two alike and none alike to those taken; "" where it has none.
+
+    Names are alike if they have the same words, in whatever order. Such names are lengthened by the next keyword, and
+    numbered where there is none left.
+
+    >>> suggest_names([["pin", "change"], ["lost card", "phone"], ["change", "pin", "atm"], []], ["lost_card"])
+    ['pin change', 'lost card phone', 'change pin atm', '']
+    """
+    used = {_key(str(name)) for name in taken}
+    names = [_name(words, NAME_WORDS) for words in of_class]
+    for _ in range(max(map(len, of_class), default=0)):
+        met = Counter(map(_key, names))
+        names = [
+            _name(words, len(name.split()) + 1) if met[_key(name)] > 1 or _key(name) in used else name
+            for name, words in zip(names, of_class, strict=True)
+        ]
+    for i, name in enumerate(names):
+        n = 1
+        while name and _key(names[i]) in used:
+            n += 1
+            names[i] = f"{name} {n}"
+        used.add(_key(names[i]))
+    return names
+
+
+def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.int64]:
+    """The rows that are read: evenly spaced among those of each class, in the order of classes."""
+    limit = max(MAX_ROWS // max(n_classes, 1), MIN_ROWS)
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(n_classes + 1))
+    kept = [np.empty(0, dtype=np.int64)]
+    for first, last in pairwise(ends.tolist()):
+        n = min(last - first, limit)
+        kept.append(order[first + np.arange(n) * (last - first) // max(n, 1)])
+    return np.concatenate(kept)
+
+
+def _count(texts: list[str], left_out: Iterable[str] = (), size: int = 1) -> tuple[NDArray[np.object_], csr_array]:
+    """The terms of so many words in alphabetical order, and how often each text has each. (V,), (N, V)"""
+    vectoriser = CountVectorizer(
+        tokenizer=words_of,
+        token_pattern=None,
+        lowercase=False,
+        stop_words=list(left_out) or None,
+        ngram_range=(size, size),
+    )
+    if not any(map(vectoriser.build_analyzer(), texts)):  # which it takes for an error
+        return np.empty(0, dtype=object), csr_array((len(texts), 0))
+    counts = vectoriser.fit_transform(texts)
+    return vectoriser.get_feature_names_out(), csr_array(counts)
+
+
+def _of_classes(members: csr_array, counts: csr_array) -> csr_array:
+    """The counts of rows added up for each class. (n_classes, V)"""
+    added_up = csr_array(members @ counts)
+    added_up.sort_indices()
+    return added_up
+
+
+def _spread(in_rows: csr_array, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How evenly the classes use each word, from 0 (one alone) to 1 (in the same share of the rows of each). (V,)"""
+    n_words = in_rows.shape[1]
+    rows, columns = in_rows.tocoo().coords
+    shares = in_rows.data / sizes[rows]
+    shares /= np.bincount(columns, shares, n_words)[columns]
+    even = math.log(max(int(np.count_nonzero(sizes)), 2))
+    spread: NDArray[np.float64] = np.bincount(columns, entr(shares) / even, n_words).astype(np.float64)
+    return spread
+
+
+def _allowed_spread(word: str) -> float:
+    """How evenly a word may be spread and still be a keyword; a single letter never is one."""
+    if is_paired(word) or len(word) > SHORT:
+        return COMMON
+    return COMMON_SHORT if len(word) > 1 else -1.0
+
+
+def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> list[str]:
+    """The first words that say something new, each with its neighbour where it has one.
+
+    Words and pairs are given with how often the class has them, and the words best first.
+    """
+    pair_of: dict[str, str] = {}
+    for pair in sorted(pairs, key=lambda pair: -pairs[pair]):
+        for word in pair.split(" "):
+            pair_of.setdefault(word, pair)
+    chosen: list[list[str]] = []
+    for word, frequency in words.items():
+        if len(chosen) == n_words:
+            break
+        said = [part for term in chosen for part in term]
+        if any(alike(word, part) for part in said):
+            continue
+        term = pair_of.get(word, word).split(" ")
+        neighbours = [part for part in term if part != word]
+        together = pairs.get(" ".join(term), 0.0) >= PAIR_SHARE * frequency
+        is_news = not any(alike(neighbour, part) for neighbour in neighbours for part in [word, *said])
+        chosen.append(term if neighbours and together and is_news else [word])
+    return [joined(term) for term in chosen]
+
+
+def _name(terms: Sequence[str], n_words: int) -> str:
+    """The words of the first terms, each once, until there are enough."""
+    words: list[str] = []
+    for term in terms:
+        if len(words) < n_words:
+            words += [word for word in term.split() if word not in words]
+    return " ".join(words)
+
+
+def _key(name: str) -> tuple[str, ...]:
+    """What makes two names alike: the same words in any order and spelling."""
+    return tuple(sorted(re.findall(r"[^\W_]+", name.lower())))

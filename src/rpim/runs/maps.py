@@ -1,0 +1,125 @@
+"""A map of the rows in two dimensions, for people to look at; nothing is ever decided by it.
+
+UMAP: McInnes, Healy and Melville, "UMAP: Uniform Manifold Approximation and Projection for Dimension Reduction", 2018.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rpim._common.blocks import row_blocks
+
+FloatArray = NDArray[np.float32]
+
+UMAP_MAP, PRINCIPAL_MAP = "UMAP", "principal directions"
+N_DIRECTIONS = 50
+"""Of the rows, that UMAP sees: more cost time and change no map that we have looked at."""
+N_NEIGHBOURS = 15
+_PLACED_BY = 5
+"""Fitted rows by which a row that was not fitted finds its place."""
+
+
+def kind_of_map() -> str:
+    """What `two_dimensional` makes here: "UMAP", or "principal directions" where umap-learn is not installed."""
+    return PRINCIPAL_MAP if importlib.util.find_spec("umap") is None else UMAP_MAP
+
+
+def two_dimensional(
+    rows: NDArray[np.floating], *, random_state: int = 0, max_fitted: int = 20_000, verbose: bool = False
+) -> FloatArray:
+    """A place on a map for each row. (N, 2)
+
+    Give it the refined rows of a model (``model.transform``), so that classes are seen as the model sees them.
+
+    Parameters
+    ----------
+    rows : array of shape (N, D)
+        Of length one.
+    random_state : int
+        Makes the map repeatable, and chooses the rows that are fitted.
+    max_fitted : int
+        UMAP is fitted to at most so many rows; the others go where their nearest fitted rows are.
+    verbose : bool
+        Say on standard error which kind of map it is.
+    """
+    kind = kind_of_map()
+    if verbose:
+        why = "" if kind == UMAP_MAP else " (pip install 'rpim[maps]' for a map by UMAP)"
+        print(f"rpim: map of {len(rows):,} rows by {kind}{why}", file=sys.stderr)
+    if kind == PRINCIPAL_MAP or len(rows) < N_NEIGHBOURS:
+        return principal_map(rows)
+    reduced = leading(rows, N_DIRECTIONS)  # (N, 50)
+    if len(rows) <= max_fitted:
+        return _umap(reduced, random_state)
+    fitted = np.sort(np.random.RandomState(random_state).permutation(len(rows))[:max_fitted])
+    return placed_among(reduced, fitted, _umap(reduced[fitted], random_state))
+
+
+def principal_map(rows: NDArray[np.floating]) -> FloatArray:
+    """The rows in their two leading principal directions, centred. (N, 2)
+
+    >>> principal_map(np.array([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]])).round(6).tolist()[0]
+    [3.0, 0.0]
+    """
+    two = leading(rows, 2, centred=True)
+    return np.pad(two, ((0, 0), (0, 2 - two.shape[1])))
+
+
+def leading(rows: NDArray[np.floating], n_directions: int, *, centred: bool = False) -> FloatArray:
+    """The rows in their leading directions; of each, the largest entry is positive. (N, n_directions) or fewer"""
+    n_rows, n_features = rows.shape
+    middle = rows.mean(axis=0, dtype=np.float64) if centred else np.zeros(n_features)  # (D,)
+    if not centred and n_features <= n_directions:
+        return np.asarray(rows, dtype=np.float32)
+    gram = np.zeros((n_features, n_features))
+    for block in row_blocks(n_rows, n_features):
+        part = rows[block] - middle
+        gram += part.T @ part
+    directions = np.linalg.eigh(gram)[1][:, ::-1][:, :n_directions]  # (D, n_directions)
+    directions = directions * np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
+    reduced = np.empty((n_rows, directions.shape[1]), dtype=np.float32)
+    for block in row_blocks(n_rows, n_features):
+        reduced[block] = (rows[block] - middle) @ directions
+    return reduced
+
+
+def placed_among(rows: FloatArray, fitted: NDArray[np.int64], on_map: FloatArray) -> FloatArray:
+    """Every row on the map of some: a row that was not fitted goes between its nearest fitted ones, nearer the nearest.
+
+    >>> rows = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=np.float32)
+    >>> places = np.array([[5.0, 5.0], [7.0, 7.0]], dtype=np.float32)
+    >>> placed_among(rows, np.array([0, 1]), places).round(2).tolist()
+    [[5.0, 5.0], [7.0, 7.0], [7.0, 7.0]]
+    """
+    places = np.empty((len(rows), 2), dtype=np.float32)
+    places[fitted] = on_map
+    others = np.setdiff1d(np.arange(len(rows)), fitted)
+    anchors = rows[fitted]  # (n_fitted, D)
+    squares = np.einsum("nd,nd->n", anchors, anchors)
+    count = min(_PLACED_BY, len(fitted))
+    for block in row_blocks(len(others), len(fitted)):
+        some = rows[others[block]]  # (n, D)
+        distances = squares - 2 * (some @ anchors.T) + np.einsum("nd,nd->n", some, some)[:, None]  # (n, n_fitted)
+        nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
+        squared = np.take_along_axis(distances, nearest, axis=1).clip(min=1e-9)
+        # Fourth power of the distance: a row between two groups goes to one of them rather than into the gap.
+        weights = squared**-2
+        weights /= weights.sum(axis=1, keepdims=True)
+        places[others[block]] = np.einsum("nk,nkd->nd", weights, on_map[nearest])
+    return places
+
+
+def _umap(rows: FloatArray, random_state: int) -> FloatArray:
+    from umap import UMAP  # compiles for seconds
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of parts of the graph that hang together with nothing: duplicates make such
+        on_map = UMAP(
+            n_neighbors=min(N_NEIGHBOURS, len(rows) - 1), min_dist=0.1, random_state=random_state, n_jobs=1
+        ).fit_transform(rows)
+    return np.asarray(on_map, dtype=np.float32)

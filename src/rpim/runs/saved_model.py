@@ -1,0 +1,163 @@
+"""A fitted estimator as JSON and tensors, and back: the same bits, and nothing in it that could run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from rpim import estimators as methods
+from rpim.core.exemplars import Memory
+from rpim.core.head import Head
+from rpim.core.transforms import TRANSFORMS, LowRankSemanticBias, Transform
+from rpim.estimators.base import DiscoveryEstimator
+
+METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, name) for name in methods.__all__}
+"""The methods by the name that the command line and the run folder use."""
+
+_TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
+_FOUND = (
+    "n_iter_",
+    "n_members_",
+    "expected_accuracy_",
+    "trade_off_",
+    "beta_",
+    "weight_decay_",
+    "class_sizes_",
+    "calibration_",
+    "n_classes_low_",
+    "n_classes_high_",
+    "sample_rows_",
+)
+_REMOVED = ("n_starts", "calibrate")
+"""Parameters that runs of older versions have."""
+_MEMORY = "memory."
+_TABLES = ("search_", "n_classes_curve_")
+
+
+def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Everything that `restore` needs: facts for JSON, and the tensors."""
+    check_is_fitted(model)
+    head: Head = model.head_
+    facts = {
+        "method": type(model).__name__.lower(),
+        "classes": model.classes_.tolist(),
+        "n_known": len(model.known_classes_),
+        "label_type": "str" if model.classes_.dtype.kind == "U" else model.classes_.dtype.name,
+        "n_features": int(model.n_features_in_),
+        "parameters": _parameters(model),
+        "resolved": _resolved(model),
+        "transform": type(head.transform).__name__,
+        "temperature": head.temperature,
+        "outlier_threshold": plain(model.outlier_threshold_),
+        "fitted": {name: plain(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
+        "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
+    }
+    tensors = {"prototypes": head.prototypes}
+    tensors |= {f"transform.{name}": value for name, value in head.transform.parameters.items()}
+    optional = {"components": model.components_, "offsets": head.offsets}
+    tensors |= {name: value for name, value in optional.items() if value is not None}
+    if hasattr(model, "memory_"):
+        tensors |= {f"{_MEMORY}{name}": value for name, value in model.memory_.tensors().items()}
+    return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstimator:
+    """The estimator, on the CPU, as far as prediction needs it; the labels of its rows are set by the caller.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If the facts and tensors do not belong together.
+    """
+    model = METHODS[facts["method"]](**_without_removed(facts["parameters"]))
+    classes = np.asarray(facts["classes"], dtype=facts["label_type"])
+    if classes.dtype.kind not in "biufU":
+        raise ValueError(f"its labels are of type {facts['label_type']}")
+    n_known = int(facts["n_known"])
+    transform = _TRANSFORMS[facts["transform"]](
+        {name.removeprefix("transform."): value for name, value in tensors.items() if name.startswith("transform.")}
+    )
+    head = Head(tensors["prototypes"], transform, float(facts["temperature"]), tensors.get("offsets"))
+    components = tensors.get("components")
+    n_features = int(facts["n_features"])
+    expected = (len(classes), n_features if components is None else components.shape[1])
+    if head.prototypes.shape != expected:
+        raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
+    if head.offsets is not None and head.offsets.shape != expected[:1]:
+        raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
+    fitted = {name: from_plain(value) for name, value in facts["fitted"].items() if name in _FOUND}
+    fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items() if name in _TABLES}
+    head.calibration = float(fitted.get("calibration_", 1.0))
+    if facts.get("outlier_threshold") is not None:
+        fitted["outlier_threshold_"] = float(facts["outlier_threshold"])
+    fitted |= {
+        "head_": head,
+        "components_": components,
+        "classes_": classes,
+        "known_classes_": classes[:n_known],
+        "new_classes_": classes[n_known:],
+        "n_classes_": len(classes),
+        "n_features_in_": n_features,
+    }
+    remembered = {name.removeprefix(_MEMORY): value for name, value in tensors.items() if name.startswith(_MEMORY)}
+    if remembered:
+        fitted["memory_"] = Memory.from_tensors(remembered, *expected)
+    for name, value in fitted.items():
+        setattr(model, name, value)
+    return model
+
+
+def _without_removed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a run as this version knows them."""
+    kept = {name: value for name, value in parameters.items() if name not in _REMOVED}
+    return {**kept, "search": "auto"} if kept.get("search") == "held-out" else kept
+
+
+def _parameters(model: DiscoveryEstimator) -> dict[str, Any]:
+    """The constructor's parameters; a random state that is not a number cannot be kept and becomes None."""
+    return {name: plain(value) for name, value in model.get_params(deep=False).items()}
+
+
+def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
+    """What the parameters left to "auto" (or None, for the number of classes) became."""
+    given = model.get_params(deep=False)
+    found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
+    for name, value in given.items():
+        if isinstance(value, str) and value == "auto":
+            searched = f"{name}_" in _FOUND and hasattr(model, f"{name}_")
+            found[name] = getattr(model, f"{name}_") if searched else model._resolved(name)
+    return {name: plain(value) for name, value in found.items()}
+
+
+def plain(value: Any) -> Any:
+    """A number, text, truth value or None; whatever else it was, None. NaN is None too, which JSON has no word for."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float) else None
+
+
+def from_plain(value: Any) -> Any:
+    """A number that was NaN as NaN again."""
+    return math.nan if value is None else value
+
+
+def _pairs(table: Any) -> Any:
+    """A dict with numbers as keys as a list of pairs, because JSON's keys are text."""
+    if isinstance(table, dict) and all(isinstance(key, str) for key in table):
+        return {key: _pairs(value) for key, value in table.items()}
+    if isinstance(table, dict):
+        return [[plain(key), plain(value)] for key, value in table.items()]
+    return plain(table)
+
+
+def _from_pairs(stored: Any) -> Any:
+    if isinstance(stored, dict):
+        return {key: _from_pairs(value) for key, value in stored.items()}
+    if isinstance(stored, list):
+        return {key: from_plain(value) for key, value in stored}
+    return stored

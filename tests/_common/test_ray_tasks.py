@@ -1,0 +1,119 @@
+"""What is done side by side as tasks of a cluster: the same results, bit for bit, and nothing done twice."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+
+from rpim import RPIM
+from rpim._common.errors import InputError
+from rpim._common.parallel import side_by_side
+from rpim._common.progress import Progress, told_to
+from rpim._common.ray_tasks import spread_tasks
+from rpim.core import checkpoint as checkpoint_module
+from rpim.core.checkpoint import Checkpoint
+from rpim.estimators import infomax
+
+
+@pytest.fixture(autouse=True)
+def sent_by_value(ray_here):
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+
+
+def test_tasks_run_elsewhere_on_one_core_in_the_order_of_the_items():
+    with spread_tasks():
+        found = side_by_side(lambda i: (i * i, os.getpid() != here, torch.get_num_threads()), range(6))
+    assert found == [(i * i, True, 1) for i in range(6)]
+    assert side_by_side(lambda _: os.getpid(), [0]) == [here]
+
+
+here = os.getpid()
+
+
+def test_every_result_is_told_with_its_number():
+    told = []
+    with spread_tasks():
+        side_by_side(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: told.append(result))
+    assert sorted(told) == [(i, (10 * i, True)) for i in range(5)]
+
+
+def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
+    def work(i):
+        if i == 1:
+            raise KeyError("no luck")
+        if i == 2:
+            raise InputError("A row is odd: mend it.")
+        return i
+
+    with spread_tasks():
+        with pytest.raises(KeyError, match=r"^'no luck'$"):
+            side_by_side(work, [0, 1])
+        with pytest.raises(InputError, match=r"^A row is odd: mend it\.$"):
+            side_by_side(work, [0, 2])
+        assert side_by_side(work, [0]) == [0]
+
+
+def test_progress_goes_on_where_it_is_shown():
+    told = []
+    with told_to(lambda _, share: told.append(share)), Progress() as progress, spread_tasks():
+        progress.expect(4)
+        side_by_side(lambda work: progress.advance(work), [1, 2])
+    assert told in ([0.25, 0.75], [0.5, 0.75])  # whichever ended first
+
+
+@pytest.mark.parametrize("h", ["semantic-bias", "none"])
+def test_a_committee_is_the_same_bit_for_bit(h):
+    X, truth = make_blobs(300, n_features=16, centers=8, cluster_std=4.0, random_state=0)
+    y = np.where((truth < 5) & (np.arange(300) % 2 == 0), truth, -1)
+
+    def fitted():
+        return RPIM(n_classes=8, h=h, n_members=4, random_state=0).fit(X, y)
+
+    here = fitted()
+    with spread_tasks():
+        there = fitted()
+    assert there.predict_proba(X).tobytes() == here.predict_proba(X).tobytes()
+    assert there.history_ == here.history_
+    assert there.label_issues_ == here.label_issues_
+    np.testing.assert_array_equal(there.label_quality_, here.label_quality_)
+    np.testing.assert_array_equal(there.stability_, here.stability_)
+    assert there.expected_accuracy_ == here.expected_accuracy_
+
+
+def test_members_that_are_kept_are_not_trained_again_by_tasks(tmp_path, monkeypatch):
+    X, truth = make_blobs(200, n_features=8, centers=6, random_state=0)
+    y = np.where((truth < 4) & (np.arange(200) % 2 == 0), truth, -1)
+    monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)
+    model = RPIM(n_classes=6, n_members=4, random_state=0)
+    checkpoint = Checkpoint(tmp_path / "run", {})
+    with spread_tasks():
+        first = model.fit(X, y, checkpoint=checkpoint).predict_proba(X)
+    assert sorted(checkpoint.members()) == [0, 1, 2, 3]
+    (checkpoint.folder / "member-2.safetensors").unlink()
+    sent = []
+    real = infomax.side_by_side
+    monkeypatch.setattr(infomax, "side_by_side", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
+    with spread_tasks():
+        again = model.fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {})).predict_proba(X)
+    assert [plan.representation for plan in sent] == ["mildly whitened"], "the third alone"
+    assert again.tobytes() == first.tobytes()
+
+
+def test_the_search_of_the_paper_gives_the_same_scores_bit_for_bit():
+    X, truth = make_blobs(200, n_features=8, centers=6, cluster_std=4.0, random_state=0)
+    y = np.where((truth < 4) & (np.arange(200) % 2 == 0), truth, -1)
+
+    def fitted():
+        return RPIM(6, n_members=1, search="paper", n_init=1, max_iter=10, random_state=0).fit(X, y)
+
+    here = fitted()
+    with spread_tasks():
+        there = fitted()
+    assert here.search_.keys() == {"trade_off", "weight_decay"}
+    assert there.search_ == here.search_
+    assert there.predict_proba(X).tobytes() == here.predict_proba(X).tobytes()

@@ -1,0 +1,270 @@
+"""rpim benchmark --paper: the paper's rows, cells that studies share, train and test rows, and the whole command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rpim import RPIM, FeatureSet, InputError
+from rpim.benchmark import paper
+from rpim.benchmark.cells import planned_cells
+from rpim.benchmark.plan import make_plan
+from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
+from rpim.estimators import KMeans
+from rpim.runs.saved_model import METHODS
+
+TRUTH = np.repeat(np.arange(6), 20)
+TRAIN = np.arange(120) % 4 > 0  # three quarters of each class
+
+
+def save(name: str = "birds.npz", **arrays) -> str:
+    noise = np.random.RandomState(0).randn(120, 8)
+    features = (np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32)
+    np.savez(name, features=features, labels=TRUTH, **arrays)
+    return name
+
+
+def by_name(name: str, which: int = 0):
+    return {method.name: method for method in studies_of(name)[which].methods}
+
+
+# The rows
+
+
+def test_rows_bear_the_papers_names():
+    fixed, tuned = studies_of("ablation")
+    (transforms,), (eta,), (main,) = map(studies_of, ("transforms", "eta", "main"))
+    assert [method.name for method in fixed.methods] == list(paper.settings("ablation_fixed_wd_0.01"))
+    assert {method.name for method in tuned.methods} == {*paper.settings("ablation_tuned_wd")}
+    expected = {*paper.settings("transformations"), *paper.settings("transformations_mlp")}
+    assert {method.name for method in transforms.methods} == expected
+    assert [method.name for method in eta.methods] == list(paper.settings("eta_sensitivity"))
+    # The ResNet of the first ORCA row has no place among features that are all the same.
+    ours = {paper.SYSTEMS.get(method.name, method.name) for method in main.methods}
+    assert {*paper.settings("main")} - ours == {"ORCA (ICLR-22)"}
+
+
+def test_every_row_of_the_paper_finds_its_figures():
+    for name in ("main", "ablation", "transforms", "eta"):
+        for study in studies_of(name):
+            for method in study.methods:
+                if method.name in SYSTEMS.values() or name != "main":
+                    assert paper.figures(study.paper, method.name, "cub") is not None, method.name
+
+
+def test_what_the_rows_are():
+    fixed, tuned = by_name("ablation", 0), by_name("ablation", 1)
+    assert fixed["L_R"].parameters == {"h": "none", "mixed_labels": False, "weight_decay": 0.01}
+    assert fixed["h+L_S"].parameters == {"pseudo_labels": False, "weight_decay": 0.01}
+    assert fixed["Baseline (PIM)"] == tuned["Baseline (PIM)"]
+    assert (fixed["Baseline (PIM)"].method, fixed["Baseline (PIM)"].parameters) == ("pim", {"weight_decay": 0.01})
+    assert (tuned["Baseline tuned (PIM)"].method, tuned["Baseline tuned (PIM)"].parameters) == ("pim", {})
+    assert tuned["h"].parameters == {"pseudo_labels": False, "mixed_labels": False}
+    assert by_name("eta")["eta=0.05"].parameters == {"eta": 0.05}
+    assert by_name("transforms")["Two linear layers with bias"].parameters == {"h": "mlp"}
+    whole = [
+        by_name("main")["RPIM"],
+        tuned["h+L_R+L_S (RPIM)"],
+        by_name("transforms")["Semantic bias (RPIM)"],
+        by_name("eta")["eta=0.03"],
+        by_name("seeds")["RPIM"],
+    ]
+    assert [(method.method, method.parameters) for method in whole] == [("rpim", {})] * 5
+
+
+def test_every_parameter_is_one_that_the_method_has():
+    for study in studies_of("all"):
+        for method in study.methods:
+            METHODS[method.method](**method.parameters)._validate_params()
+
+
+def test_main_has_every_method_and_says_which_cannot_be_run(monkeypatch):
+    (main,) = studies_of("main")
+    at_hand = {name for name, method in METHODS.items() if method.missing_extra() is None}
+    assert {method.method for method in main.methods} == at_hand
+    assert main.methods[0].method == "kmeans"
+    assert main.methods[-1].method == "rpim"
+
+    class Exotic(KMeans):
+        """A method that the paper does not have."""
+
+    monkeypatch.setitem(METHODS, "exotic", Exotic)
+    (main,) = studies_of("main")
+    names = [method.name for method in main.methods]
+    assert names.index("K-means") < names.index("Self-training") < names.index("Exotic") < names.index("RankStats+")
+    monkeypatch.setattr(Exotic, "missing_extra", classmethod(lambda cls: "install rpim[exotic]."))
+    (main,) = studies_of("main")
+    assert "Exotic" not in [method.name for method in main.methods]
+    assert main.note.endswith("Exotic is left out: install rpim[exotic].")
+
+
+def test_a_method_without_extras_lacks_none():
+    assert RPIM.missing_extra() is None
+
+
+# What studies share
+
+
+def test_what_several_studies_ask_for_is_run_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = planned_cells(make_plan([save()], paper="all"))
+    keys = [json.dumps(cell.key, sort_keys=True) for cell in cells]
+    assert len(set(keys)) == len(keys)
+    of_whole_rpim = [cell.seed for cell in cells if (cell.method.method, cell.method.parameters) == ("rpim", {})]
+    assert of_whole_rpim == [0, 1, 2, 3, 4, 5]
+    alone = [
+        planned_cells(make_plan(["birds.npz"], paper=name))
+        for name in ("main", "ablation", "transforms", "eta", "seeds")
+    ]
+    assert {*keys} == {json.dumps(cell.key, sort_keys=True) for cells in alone for cell in cells}
+    assert len(keys) < sum(map(len, alone))
+
+
+def test_seeds_that_are_given_go_before_those_of_a_study():
+    plans = [make_plan(["b=."], paper="seeds", seeds=seeds) for seeds in (None, "7")]
+    assert [plan.seeds for plan in plans] == [(0, 1, 2, 3, 4, 5), (7,)]
+    assert make_plan(["b=."], paper="eta").seeds == (0, 1, 2)
+
+
+# Train and test rows
+
+
+def test_only_training_rows_are_in_the_problem():
+    split = np.where(TRAIN, "train", np.where(np.arange(120) % 8 == 0, "test", "dev"))
+    features = FeatureSet.from_arrays(np.arange(240.0).reshape(120, 2), labels=TRUTH, split=split)
+    case = make_case(divide(features), 0)
+    alone = make_case(divide(FeatureSet.from_arrays(features.X[TRAIN], labels=TRUTH[TRAIN])), 0)
+    np.testing.assert_array_equal(case.features.X, features.X[TRAIN])
+    np.testing.assert_array_equal(case.y, alone.y)
+    np.testing.assert_array_equal(case.truth, TRUTH[TRAIN])
+    np.testing.assert_array_equal(case.test.features.X, features.X[split == "test"])
+    np.testing.assert_array_equal(case.test.truth, TRUTH[split == "test"])
+    assert (case.unused, case.n_classes) == (15, 6)
+
+
+def test_a_class_of_the_test_rows_alone_is_not_there_to_be_discovered():
+    """Class 0 is in no training row: the others keep their numbers, and none but them can be known."""
+    features = FeatureSet.from_arrays(np.eye(120), labels=TRUTH, split=np.where(TRUTH > 0, "train", "test"))
+    case = make_case(divide(features), 0, known_share=0.8)
+    assert case.n_classes == 5
+    assert len(case.known) == 4
+    assert {*case.known} < {1, 2, 3, 4, 5}
+    assert {*case.test.truth} == {0}
+
+
+def test_the_fingerprint_knows_the_test_rows():
+    def fingerprint(truth, split, shift=0.0):
+        X = np.eye(8) + 0.0
+        X[7] += shift
+        parts = divide(FeatureSet.from_arrays(X, truth=truth, split=split, ids=range(8)))
+        return make_case(parts, 0).fingerprint(parts.fingerprint())
+
+    truth, parts = list("abcdabcd"), ["train"] * 6 + ["test"] * 2
+    assert fingerprint(truth, parts) == fingerprint(truth, parts)
+    others = [
+        fingerprint(list("abcdabca"), parts),
+        fingerprint(truth, parts, 1.0),
+        fingerprint(truth, ["train"] * 6 + ["test", "dev"]),
+    ]
+    assert len({fingerprint(truth, parts), *others}) == 4
+    # A set that is all training rows is the same problem as one that does not speak of parts.
+    assert fingerprint(truth, ["train"] * 8) == fingerprint(truth, None)
+
+
+def test_parts_without_one_called_train():
+    features = FeatureSet.from_arrays(np.eye(4), labels=[0, 0, 1, 1], split=["training", "training", "test", "test"])
+    with pytest.raises(InputError, match=r"no row is of the part called train \(there are: test, training\)"):
+        divide(features)
+
+
+# Whole commands
+
+
+def read_csv(folder: str) -> list[dict[str, str]]:
+    with open(Path(folder) / "results.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
+
+
+def make_fast(monkeypatch, name: str) -> None:
+    """The study with at most the first three of its rows, each trained for ten steps without a search."""
+
+    def fast(method):
+        return replace(
+            method, parameters={**FAST, **({"beta": 0.2} if method.method == "rpim" else {}), **method.parameters}
+        )
+
+    quick = tuple(replace(study, methods=tuple(map(fast, study.methods[:3]))) for study in studies_of(name))
+    monkeypatch.setitem(STUDIES, name, lambda: quick)
+
+
+def test_a_table_of_the_paper_and_another_that_shares_its_cells(benchmark, monkeypatch):
+    make_fast(monkeypatch, "eta")
+    make_fast(monkeypatch, "seeds")
+    arguments = (f"cub={save(split=np.where(TRAIN, 'train', 'test'))}", "--seeds", "0", "-o", "out")
+    code, out, err = benchmark(*arguments, "--paper", "eta")
+    assert (code, err) == (0, "")
+    (sensitivity,) = re.findall(r"## Sensitivity to eta\n\n(.*)\n\n((?:\|.*\n)*)", out)
+    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in sensitivity[1].splitlines()]
+    assert header == ["method", "cub", "cub, paper", "confusion"]
+    assert [row[0] for row in rows] == ["eta=0.01", "eta=0.02", "eta=0.03"]
+    assert [row[2] for row in rows] == ["64.8/75.2/59.6", "66.7/77.2/61.4", "66.8/77.3/61.5"]
+    assert "searched by this package's default" in sensitivity[0]
+    assert "## Sensitivity to eta, rows never seen" in out
+    assert "* cub: methods saw its 90 rows called train alone; 30 called test were predicted afterwards" in out
+    for row in read_csv("out"):
+        assert (row["rows"], row["test_rows"]) == ("90", "30")
+        assert float(row["test_all"]) > 0.8  # blobs apart, of which chance would find a sixth
+    before = Path("out/cells.jsonl").read_text()
+    code, out, err = benchmark(*arguments, "--paper", "seeds")
+    assert (code, err) == (0, "")
+    assert "| seed | cub, RPIM" in out
+    after = Path("out/cells.jsonl").read_text()
+    assert after.startswith(before)
+    (new,) = map(json.loads, after.removeprefix(before).splitlines())
+    assert new["estimator"] == "pim"  # RPIM was there, under the name eta=0.03
+    assert [row["method"] for row in read_csv("out")] == ["RPIM", "PIM"]
+
+
+def config(**said) -> tuple[str, str]:
+    Path("c.json").write_text(json.dumps(said))
+    return "--config", "c.json"
+
+
+BAD_INPUT = {
+    "study": (
+        lambda: ("birds.npz", "--paper", "ablations"),
+        "The study 'ablations' is unknown: did you mean ablation?",
+    ),
+    "methods": (lambda: ("birds.npz", "--paper", "main", "--methods", "pim"), "paper and methods are given"),
+    "methods of a config": (
+        lambda: ("birds.npz", "--paper", "main", *config(methods=["pim"])),
+        "paper and methods are given",
+    ),
+    "protocol and study": (
+        lambda: ("birds.npz", "--paper", "main", "--protocol", "nid"),
+        "paper and protocol are given",
+    ),
+    "protocol": (lambda: ("birds.npz", "--protocol", "nit"), "The protocol 'nit' is unknown: did you mean nid?"),
+    "split column": (lambda: config(sets={"b": {"path": "birds.npz", "split_column": "fold"}}), "no column 'fold'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark):
+    make, message = BAD_INPUT[case]
+    save()
+    code, out, err = benchmark(*make(), "-o", "out")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("out").exists()

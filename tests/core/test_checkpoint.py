@@ -1,0 +1,245 @@
+"""A fit that is stopped goes on where it was, and ends with the same bits."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rpim import PIM, RPIM
+from rpim._common.errors import InputError
+from rpim.core import checkpoint as module
+from rpim.core.checkpoint import Checkpoint
+from rpim.core.head import Head
+from rpim.core.row_blocks import InMemory
+from rpim.core.tensor_files import pack, unpack
+from rpim.core.training import Objective, Schedule, train
+from rpim.core.training_state import TrainingState
+from rpim.core.transforms import TRANSFORMS
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Keep at every look, however short the fit."""
+    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+
+
+@pytest.fixture
+def problem(blobs):
+    x, truth = blobs([30] * 8, 16, spread=0.6)
+    y = np.where((truth.numpy() < 5) & (np.arange(len(x)) % 2 == 0), truth.numpy(), -1)
+    return x.numpy(), y
+
+
+class Stop(Exception):
+    pass
+
+
+class InPlace:
+    """Checkpoints in memory."""
+
+    def __init__(self, state=None):
+        self.states = [] if state is None else [state]
+
+    def last(self):
+        return self.states[-1] if self.states else None
+
+    def due(self):
+        return True
+
+    def save(self, state):
+        self.states.append(TrainingState.from_bytes(state.to_bytes()))
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-3])
+@pytest.mark.parametrize("h", ["none", "semantic-bias", "linear"])
+def test_a_training_that_is_stopped_at_any_step_ends_alike(blobs, h, tol):
+    x, truth = blobs([40] * 4, 12, spread=0.8)
+
+    def head():
+        prototypes = x[::40][:4].clone()
+        return Head(prototypes, TRANSFORMS[h].initial(prototypes), 5.0)
+
+    def trained_history(trained, checkpoints, on_step=None):
+        engine = InMemory(x, truth[:60], 4)
+        return train(engine, trained, Objective(), Schedule(max_iter=75, tol=tol), on_step, checkpoints)
+
+    whole = head()
+    history = trained_history(whole, None)
+    assert len(history) > 27
+    for stop_at in (5, 10, 27, 30):
+        if stop_at >= len(history):
+            continue
+        checkpoints = InPlace()
+
+        def stop(step, _, at=stop_at):
+            if step == at:
+                raise Stop
+
+        with pytest.raises(Stop):
+            trained_history(head(), checkpoints, stop)
+        seen = []
+        trained = head()
+        again = trained_history(trained, checkpoints, lambda step, value, seen=seen: seen.append(step))
+        assert again == history
+        assert seen == list(range(len(history)))  # what was done before the stop counts as progress
+        assert len(checkpoints.states) >= (stop_at - 1) // 10
+        for name, value in whole.parameters.items():
+            assert value.equal(trained.parameters[name])
+
+
+@pytest.mark.parametrize("method", [PIM, RPIM])
+def test_a_fit_that_is_stopped_in_its_training(problem, tmp_path, at_once, monkeypatch, method):
+    x, y = problem
+    given = {"n_classes": 8, "n_members": 1, "random_state": 3}
+    whole = method(**given).fit(x, y)
+    checkpoint = Checkpoint(tmp_path / "run", {"seed": 3})
+    monkeypatch.setattr(Checkpoint, "due", _due_until(1))
+    with pytest.raises(Stop):
+        method(**given).fit(x, y, checkpoint=checkpoint)
+    assert checkpoint.exists
+    monkeypatch.undo()
+    calls = []
+    monkeypatch.setattr(method, "_search", lambda *_: calls.append("search"))
+    again = Checkpoint(tmp_path / "run", {"seed": 3})
+    assert len(again.last().history) == 10
+    resumed = method(**given).fit(x, y, checkpoint=again)
+    assert calls == []
+    assert resumed.history_ == whole.history_
+    assert resumed.head_.prototypes.equal(whole.head_.prototypes)
+    assert (resumed.search_, resumed.n_members_, resumed.calibration_) == (whole.search_, 1, 1.0)
+    np.testing.assert_array_equal(resumed.predict_proba(x), whole.predict_proba(x))
+    again.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _due_until(n_saves):
+    """Says that it is time, so many times after the start; then the fit is stopped."""
+    asked = []
+
+    def due(self):
+        asked.append(1)
+        if len(asked) > n_saves + 1:
+            raise Stop
+        return True
+
+    return due
+
+
+def test_a_short_fit_leaves_nothing(problem, tmp_path):
+    x, y = problem
+    PIM(n_classes=8, random_state=0).fit(x, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_fit_is_not_gone_on_with(tmp_path, at_once):
+    first = Checkpoint(tmp_path / "run", {"rows": "a"})
+    first.keep_start({"prototypes": torch.ones(2, 2)}, {"x": 1})
+    assert Checkpoint(tmp_path / "run", {"rows": "a"}).start()[1] == {"x": 1}
+    assert Checkpoint(tmp_path / "run", {"rows": "b"}).start() is None
+    assert not (tmp_path / "run.checkpoint").exists()
+
+
+def test_members_are_kept_from_the_first_half_minute_on(tmp_path, monkeypatch):
+    checkpoint = Checkpoint(tmp_path / "run", {})
+    checkpoint.keep_member(3, b"three")
+    assert list(tmp_path.iterdir()) == [], "a short fit leaves no trace"
+    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+    checkpoint.keep_member(11, b"eleven")
+    monkeypatch.undo()
+    checkpoint.keep_member(0, b"zero")
+    folder = tmp_path / "run.checkpoint"
+    assert {path.name: path.read_bytes() for path in folder.glob("member-*")} == {
+        "member-0.safetensors": b"zero",
+        "member-3.safetensors": b"three",
+        "member-11.safetensors": b"eleven",
+    }
+
+
+def test_members_of_the_same_fit_come_back(tmp_path, at_once):
+    data = pack({"w": torch.ones(2)}, {"x": 1})
+    Checkpoint(tmp_path / "run", {"rows": "a"}).keep_member(2, data)
+    assert Checkpoint(tmp_path / "run", {"rows": "a"}).members() == {2: data}
+    assert Checkpoint(tmp_path / "run", {"rows": "b"}).members() == {}
+    assert not (tmp_path / "run.checkpoint").exists()
+
+
+def test_members_of_a_fit_that_was_resumed_are_kept_at_once(tmp_path, at_once, monkeypatch):
+    data = pack({"w": torch.ones(2)}, {})
+    Checkpoint(tmp_path / "run", {}).keep_member(0, data)
+    monkeypatch.undo()
+    Checkpoint(tmp_path / "run", {}).keep_member(1, data)
+    assert Checkpoint(tmp_path / "run", {}).members() == {0: data, 1: data}
+
+
+def test_a_damaged_member_is_named(tmp_path, at_once):
+    Checkpoint(tmp_path / "run", {}).keep_member(0, pack({"w": torch.ones(2)}, {}))
+    path = tmp_path / "run.checkpoint" / "member-0.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"member-0\.safetensors cannot be read .* and the fit begins again"):
+        Checkpoint(tmp_path / "run", {}).members()
+
+
+def test_a_damaged_file_is_named(tmp_path, at_once):
+    first = Checkpoint(tmp_path / "run", {})
+    first.keep_start({"prototypes": torch.ones(2, 2)}, {})
+    path = tmp_path / "run.checkpoint" / "start.safetensors"
+    for data in (b"", path.read_bytes()[:-3], json.dumps([1]).encode()):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"start\.safetensors cannot be read .* and the fit begins again"):
+            Checkpoint(tmp_path / "run", {}).start()
+    with pytest.raises(ValueError, match="not written by this program"):
+        unpack((2).to_bytes(8, "little") + b"{}")
+
+
+KILLED_AFTER_A_SAVE = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
+from rpim.core import checkpoint
+checkpoint.SAVE_EVERY = 0.0
+save, keep_member = checkpoint.Checkpoint.save, checkpoint.Checkpoint.keep_member
+def save_and_die(self, state):
+    save(self, state)
+    if len(state.history) >= 20:
+        os.kill(os.getpid(), signal.{0})
+def keep_and_die(self, number, data):
+    keep_member(self, number, data)
+    if len(list(self.folder.glob("member-*"))) == 2:
+        os.kill(os.getpid(), signal.{0})
+checkpoint.Checkpoint.save = save_and_die
+checkpoint.Checkpoint.keep_member = keep_and_die
+from rpim.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("n_members", [1, 4])
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
+def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name, n_members):
+    """And writes the run of an uninterrupted one, bit for bit."""
+    monkeypatch.chdir(tmp_path)
+    x, y = problem
+    np.savez("rows.npz", X=x, y=y)
+    arguments = ["discover", "rows.npz", "--n-classes", "8", "--no-report", "--n-members", n_members]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_A_SAVE.format(signal_name), *map(str, arguments), "-o", "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.npz", "run.checkpoint"]
+    assert len(list(Path("run.checkpoint").glob("member-*"))) == (2 if n_members > 1 else 0)
+    if signal_name == "SIGINT":
+        assert killed.returncode == 2
+        assert killed.stderr.startswith("rpim: interrupted; the same command resumes from")
+        assert "Traceback" not in killed.stderr
+    code, _, err = command(*arguments, "-o", "run")
+    assert code == 0
+    assert err.startswith("Resuming the fit in")
+    assert not Path("run.checkpoint").exists()
+    command(*arguments, "-o", "whole")
+    for name in ("model.safetensors", "assignments.parquet", "history.json"):
+        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()

@@ -1,0 +1,211 @@
+"""Encoders: what they are called, where their weights come from, and that rows are what they should be."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rpim._common.errors import InputError
+from rpim.embedding.encoders import encoder_of, open_encoder
+from rpim.embedding.images import IMAGE_ENCODERS, TimmEncoder
+from rpim.embedding.libraries import library
+from rpim.embedding.weights import load_weights, tensors_hash
+
+
+def picture(seed=0, size=50):
+    return np.random.default_rng(seed).integers(0, 256, (size, size + 20, 3)).astype(np.uint8)
+
+
+def rows_of(encoder, n=3):
+    return encoder.encode([encoder.prepare(picture(seed)) for seed in range(n)])
+
+
+@pytest.fixture(scope="module")
+def small_vit(tmp_path_factory):
+    """The weights of timm's smallest ViT, as chance has them, with the classifier that timm's own files have."""
+    torch.manual_seed(0)
+    file = tmp_path_factory.mktemp("weights") / "vit.safetensors"
+    save_file(library("timm").create_model("test_vit").state_dict(), file)
+    return file
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """No hub, and nothing in its cache."""
+    monkeypatch.setattr("rpim.embedding.weights.hub_is_reachable", lambda: False)
+    monkeypatch.setattr("rpim.embedding.text.hub_is_reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+
+
+def refused(message, *arguments, **options):
+    with pytest.raises(InputError, match=message) as error:
+        open_encoder(*arguments, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_the_names_are_models_of_timm():
+    timm = library("timm")
+    known = set(timm.list_models(pretrained=True))
+    assert {architecture.model for architecture in IMAGE_ENCODERS.values()} <= known
+
+
+def test_the_encoder_of_the_paper(tmp_path):
+    """DINO ViT-B/16: the class token, 768 numbers, from 224 pixels with ImageNet's mean and deviation."""
+    file = tmp_path / "dino.pth"
+    torch.manual_seed(0)
+    model = library("timm").create_model("vit_base_patch16_224.dino", num_classes=0).eval()
+    torch.save({"teacher": {f"backbone.{name}": value for name, value in model.state_dict().items()}}, file)
+    encoder = open_encoder("images", "dino-vitb16", file)
+    assert (encoder.prepare.size, encoder.prepare.mean) == (224, (0.485, 0.456, 0.406))
+    pixels = encoder.prepare(picture(size=230))
+    with torch.inference_mode():
+        tokens = model.forward_features(encoder.normalised([pixels]))  # (1, 197, 768)
+    row = encoder.encode([pixels])
+    assert row.shape == (1, 768)
+    np.testing.assert_allclose(row, tokens[:, 0].numpy(), atol=1e-4)
+
+
+def test_rows_do_not_depend_on_the_batch(small_vit):
+    encoder = open_encoder("images", "test_vit", small_vit)
+    apart = np.concatenate([encoder.encode([encoder.prepare(picture(seed))]) for seed in range(3)])
+    np.testing.assert_allclose(rows_of(encoder), apart, atol=1e-5)
+
+
+def test_weights_of_a_classifier_come_with_or_without_it(small_vit, tmp_path):
+    encoder = open_encoder("images", "test_vit", small_vit)
+    bare = {name: value for name, value in load_weights(small_vit).items() if not name.startswith("head.")}
+    torch.save(bare, tmp_path / "bare.pth")
+    again = open_encoder("images", "test_vit", tmp_path / "bare.pth")
+    np.testing.assert_array_equal(rows_of(encoder), rows_of(again))
+    assert encoder.identity == again.identity
+
+
+def test_a_saved_encoder_is_one_by_itself(small_vit, tmp_path):
+    encoder = TimmEncoder("test_vit", small_vit)
+    encoder.save(tmp_path / "tuned.safetensors")
+    again = open_encoder("images", str(tmp_path / "tuned.safetensors"))
+    np.testing.assert_array_equal(rows_of(encoder), rows_of(again))
+    assert again.identity == encoder.identity
+
+
+def test_later_rows_are_embedded_the_same_way(small_vit, tmp_path):
+    encoder = open_encoder("images", "test_vit", small_vit)
+    again = encoder_of(encoder.metadata())
+    np.testing.assert_array_equal(rows_of(encoder), rows_of(again))
+    assert again.metadata() == encoder.metadata()
+    others = {name: value + 1 for name, value in load_weights(small_vit).items()}
+    save_file(others, tmp_path / "others.safetensors")
+    with pytest.raises(InputError, match="not those that the run was embedded with"):
+        encoder_of(encoder.metadata(), tmp_path / "others.safetensors")
+    said = encoder.metadata()
+    said["embedding"]["weights"] = str(tmp_path / "gone.safetensors")
+    with pytest.raises(InputError, match=r"no longer at .*gone.safetensors: give --weights"):
+        encoder_of(said)
+    with pytest.raises(InputError, match="not made of embeddings by rpim embed"):
+        encoder_of({"encoder": "mine"})
+
+
+def test_the_hash_is_of_the_tensors_and_their_names():
+    one = {"a": torch.ones(2), "b": torch.zeros(3)}
+    assert tensors_hash(one) == tensors_hash({"b": torch.zeros(3), "a": torch.ones(2)})
+    assert tensors_hash(one) != tensors_hash({"a": torch.ones(2), "c": torch.zeros(3)})
+    assert tensors_hash(one) != tensors_hash({"a": torch.ones(2), "b": torch.tensor([0.0, 0.0, 1e-30])})
+
+
+def test_an_unknown_encoder(offline):
+    refused("'dino-vitb61' is unknown: did you mean dino-vitb16", "images", "dino-vitb61")
+
+
+def test_without_a_network_it_says_what_to_bring(offline):
+    refused(
+        "dino-vitb16 are not on this machine and .* cannot be reached: bring model.safetensors of "
+        "timm/vit_base_patch16_224.dino .* --weights FILE",
+        "images",
+        "dino-vitb16",
+    )
+    refused("'all-mpnet-base-v2' is not on this machine .* --weights FOLDER", "texts", "all-mpnet-base-v2")
+
+
+def test_weights_that_do_not_fit(small_vit, tmp_path):
+    refused("does not fit dino-vits16 .*: give weights of that model", "images", "dino-vits16", small_vit)
+    refused("does not say which encoder its weights are of", "images", str(small_vit))
+    refused("is not there", "images", "test_vit", tmp_path / "gone.safetensors")
+    (tmp_path / "short.safetensors").write_bytes(small_vit.read_bytes()[:1000])
+    refused("truncated or damaged", "images", "test_vit", tmp_path / "short.safetensors")
+    (tmp_path / "w.h5").write_bytes(b"")
+    refused("give .safetensors or .pth", "images", "test_vit", tmp_path / "w.h5")
+    torch.save([1, 2], tmp_path / "list.pth")
+    refused("no table of tensors", "images", "test_vit", tmp_path / "list.pth")
+
+
+def test_a_pickle_that_would_run_code_is_not_loaded(tmp_path):
+    class Prank:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    (tmp_path / "prank.pth").write_bytes(pickle.dumps({"a": Prank()}))
+    refused("is not loaded", "images", "test_vit", tmp_path / "prank.pth")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture(scope="module")
+def onnx_file(small_vit, tmp_path_factory):
+    """The same small ViT as an .onnx file."""
+    file = tmp_path_factory.mktemp("onnx") / "vit.onnx"
+    encoder = TimmEncoder("test_vit", small_vit)
+    size = encoder.prepare.size
+    torch.onnx.export(
+        encoder.model,
+        (torch.zeros(2, 3, size, size),),
+        file,
+        dynamo=True,
+        verbose=False,
+        dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},),
+    )
+    return file
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_file_gives_the_same_rows(small_vit, onnx_file):
+    encoder, theirs = open_encoder("images", str(onnx_file)), open_encoder("images", "test_vit", small_vit)
+    assert encoder.prepare.size == theirs.prepare.size
+    encoder.prepare = theirs.prepare
+    np.testing.assert_allclose(rows_of(encoder), rows_of(theirs), atol=1e-4)
+    assert encoder_of(encoder.metadata()).identity == encoder.identity
+
+
+def test_a_file_that_is_no_network(tmp_path):
+    (tmp_path / "no.onnx").write_bytes(b"no")
+    refused("no network that onnxruntime can run", "images", str(tmp_path / "no.onnx"))
+    refused("is not there", "images", str(tmp_path / "gone.onnx"))
+
+
+def test_texts_by_the_encoder_that_a_package_carries(offline):
+    encoder = open_encoder("texts")
+    assert encoder.name == "all-MiniLM-L6-v2"
+    rows = encoder.encode(["Where is my card?", "My card has not arrived", "The weather is fine"])
+    assert rows.shape == (3, 384)
+    assert rows[0] @ rows[1] > rows[0] @ rows[2] + 0.3
+    assert encoder_of(encoder.metadata()).identity == encoder.identity
+
+
+def test_a_folder_without_a_model(tmp_path):
+    refused("holds no model", "texts", str(tmp_path))
+    refused("is not a folder", "texts", "all-MiniLM-L6-v2", tmp_path / "gone")
+
+
+def test_a_library_that_is_not_there(monkeypatch):
+    import importlib
+
+    real = importlib.import_module
+
+    def without(name, *rest):
+        if name == "timm":
+            raise ModuleNotFoundError("No module named 'timm'", name="timm")
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    refused(r"needs timm, which is not installed: pip install 'rpim\[images\]'", "images", "dino-vitb16")

@@ -1,0 +1,197 @@
+"""Rows on disk give what the same rows in memory give, to rounding."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from rpim import PIM, RPIM
+from rpim._common.errors import InputError
+from rpim.core import row_blocks as engine_memory
+from rpim.core.head import Head
+from rpim.core.row_blocks import InMemory
+from rpim.core.training import Objective, gradient
+from rpim.core.transforms import TRANSFORMS
+from rpim.data.row_files import RowFiles
+from rpim.engines import base as engine_base
+from rpim.engines.base import scan_rows
+from rpim.engines.on_disk import OnDiskEngine, Streamed, labelled_first
+from rpim.engines.ray_rows import bounds
+from rpim.estimators import TIM, KMeans
+
+
+@pytest.fixture
+def problem(partly_labelled):
+    x, y, folder = partly_labelled
+    return x, y, RowFiles(folder)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that there are several of every kind."""
+    monkeypatch.setattr(engine_memory, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(engine_memory, "LEAST_ROWS", 8)
+    monkeypatch.setattr("rpim.engines.on_disk.READ_BYTES", 10_000)
+
+
+@pytest.mark.parametrize("h", ["none", "semantic-bias", "linear", "mlp"])
+@pytest.mark.parametrize("rows_of_marginal", ["all", "unlabelled"])
+def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
+    x, y, files = problem
+    order = np.concatenate([np.flatnonzero(y >= 0), np.flatnonzero(y < 0)])
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.randn(12, 24, generator=generator) / 5
+    head = Head(prototypes, TRANSFORMS[h].initial(prototypes), 10.0)
+    for value in head.transform.parameters.values():
+        value += 0.1 * torch.randn(value.shape, generator=generator)
+    objective = Objective(marginal_rows=rows_of_marginal, threshold=0.1)
+    codes = y.astype(np.int64)
+    in_memory = InMemory(torch.from_numpy(x[order]), torch.from_numpy(codes[order][y[order] >= 0]), 12)
+    streamed = Streamed(files, codes, 12, 24, torch.from_numpy, torch.device("cpu"))
+    blocks = list(streamed.blocks())
+    assert len(blocks) > 5
+    assert not blocks[0].x.equal(torch.from_numpy(x[blocks[0].rows]))  # labelled rows have been put first
+    found, again = in_memory.new_labels(), streamed.new_labels()
+    value, slopes = gradient(in_memory, head, objective, found)
+    other, others = gradient(streamed, head, objective, again)
+    assert value == pytest.approx(other, rel=1e-4)
+    for name, slope in slopes.items():
+        torch.testing.assert_close(slope, others[name], rtol=1e-3, atol=1e-6)
+    in_given_order = torch.empty_like(found)
+    in_given_order[torch.from_numpy(order)] = found
+    for rows in (block.rows for block in blocks):
+        first = labelled_first(codes[rows])
+        place = torch.arange(len(codes[rows])) if first is None else torch.from_numpy(first)
+        assert in_given_order[rows][place].equal(again[rows])
+
+
+@pytest.mark.parametrize(("method", "n_members"), [(PIM, 1), (RPIM, 1), (RPIM, 2), (TIM, 1)])
+def test_a_whole_fit(problem, small_blocks, method, n_members):
+    """With its start, or its committee."""
+    x, y, files = problem
+    parameters = {"n_classes": 12, "n_members": n_members, "random_state": 0, "n_components": 16}
+    one = method(**parameters).fit(x, y)
+    other = method(**parameters).fit(files, y)
+    assert (one.trade_off_, one.weight_decay_, one.n_iter_) == (other.trade_off_, other.weight_decay_, other.n_iter_)
+    difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert one.components_.equal(other.components_)
+    assert (one.labels_ == other.labels_).mean() >= 0.999
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-4)
+    assert other.sample_rows_ == len(x)
+    np.testing.assert_allclose(one.label_quality_, other.label_quality_, atol=1e-4)
+    assert [issue.row for issue in one.label_issues_] == [issue.row for issue in other.label_issues_]
+
+
+def test_more_rows_than_the_sample(problem, monkeypatch):
+    x, y, files = problem
+    monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 240)
+    model = RPIM(n_classes=12, n_members=4, random_state=0, abstain=0.05).fit(files, y)
+    assert 240 <= model.sample_rows_ < len(x)
+    assert model.n_iter_ == len(model.history_) > 1, "and all rows are trained on"
+    checked = np.flatnonzero(~np.isnan(model.label_quality_))
+    assert 0 < len(checked) < (y >= 0).sum()
+    assert (y[checked] >= 0).all(), "what is said of labels is said of the right rows"
+    assert len(model.labels_) == len(x)
+    assert (model.labels_[y >= 0] == y[y >= 0]).all()
+    assert (model.labels_ == -1).sum() == round(0.05 * (y < 0).sum())
+
+
+class _InShards(OnDiskEngine):
+    """Rows that are scanned in as many shards."""
+
+    def __init__(self, rows, n_shards):
+        super().__init__(rows)
+        self.n_shards = n_shards
+
+    def scan(self, sample, prepare, *, directions):
+        rows, found = self.rows, []
+        for start, stop in itertools.pairwise(bounds(len(rows), self.n_shards)):
+            inside = sample[(sample >= start) & (sample < stop)] - start
+            found.append(scan_rows(rows.span(start, stop), inside, prepare, directions=directions))
+        return np.concatenate([values for values, _ in found]), sum(gram for _, gram in found)
+
+
+def test_directions_do_not_turn_with_the_shards(tmp_path, monkeypatch):
+    """A last bit of them would be a class here and there, some hundred steps later."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 4, 600)
+    x = random.standard_normal((4, 200))[y] + random.standard_normal((600, 200))
+    np.save(tmp_path / "rows.npy", x.astype(np.float32))
+    labels = np.where((y < 2) & (random.random(600) < 0.5), y, -1)
+    monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 300)
+    models = []
+    for n_shards in (1, 2, 3, 7):
+        model = PIM(4, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, max_iter=1, n_components=100)
+        models.append(model.fit(_InShards(RowFiles(tmp_path / "rows.npy"), n_shards), labels))
+    assert all(model.components_.equal(models[0].components_) for model in models)
+
+
+def test_what_does_not_fit_says_so(problem, tmp_path):
+    x, y, files = problem
+    with pytest.raises(InputError, match="There are 479 labels but 480 rows"):
+        RPIM(n_classes=12).fit(files, y[1:])
+    with pytest.raises(InputError, match="KMeans needs its rows in memory"):
+        KMeans(n_classes=12).fit(files, y)
+    broken = x.copy()
+    broken[77, 3] = np.nan
+    np.save(tmp_path / "broken.npy", broken)
+    with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(77\)"):
+        RPIM(n_classes=12).fit(RowFiles(tmp_path / "broken.npy"), y)
+
+
+def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_blocks):
+    """Labels beside the features; too little memory for all rows, and enough for what has to be there."""
+    from pathlib import Path
+
+    from rpim.data.feature_set import FeatureSet
+    from rpim.runs.discovery import Discovery
+
+    x, y, _ = problem
+    monkeypatch.setattr("rpim.data.row_files.READ_BYTES", 1000)
+    monkeypatch.setattr(engine_base, "READ_BYTES", 1000)
+    monkeypatch.setattr(engine_base, "BLOCK_BYTES", 3000)
+    Path("shards").mkdir()
+    for number, rows in enumerate(np.split(np.arange(len(x)), [100, 101, 350])):
+        part = FeatureSet.from_arrays(x[rows].astype(np.float16), labels=y[rows], ids=rows + 1000)
+        part.write(f"shards/{number}.parquet")
+    given = ("--n-classes", 12, "--n-members", 2, "--quiet")
+    assert command("discover", "shards", "-o", "whole", *given)[0] == 0
+    code, _, err = command("discover", "shards", "-o", "streamed", *given, "--memory", "700KB")
+    assert (code, err) == (0, "")
+    whole, streamed = Discovery.load("whole"), Discovery.load("streamed")
+    assert streamed.model.sample_rows_ < len(x)
+    assert streamed.ids.tolist() == whole.ids.tolist() == list(range(1000, 1480))
+    assert adjusted_rand_score(streamed.labels, whole.labels) > 0.95  # new classes may have other numbers
+    assert streamed.provenance["data"]["fingerprint"] == whole.provenance["data"]["fingerprint"]
+    code, out, err = command("discover", "shards", "-o", "less", *given, "--memory", "100KB")
+    assert (code, out) == (2, "")
+    assert "480 rows of 24 features and 12 classes need" in err
+    assert "but 0MB were given" in err
+    assert command("discover", "shards", "-o", "less", *given, "--memory", "lots")[0] == 2
+    Path("shards/1.parquet").write_bytes(b"PAR1")
+    code, _, err = command("discover", "shards", "-o", "less", *given)
+    assert code == 2
+    assert "shards/1.parquet cannot be read" in err
+    assert not Path("less").exists()
+
+
+def test_the_memory_is_heeded_however_small_the_file(command, problem):
+    from pathlib import Path
+
+    x, y, _ = problem
+    np.save("rows.npy", x)
+    np.save("labels.npy", y)
+    np.savez("rows.npz", X=x, y=y)
+    Path("texts.csv").write_text("text,label\nHi,a\nBye,\n")
+    beside = ("-o", "run", "--n-classes", 12, "--memory")
+    code, out, err = command("discover", "rows.npy", "--labels", "labels.npy", *beside, "10KB")
+    assert (code, out) == (2, "")
+    assert "480 rows of 24 features and 12 classes need" in err
+    for data in (("rows.npy", "--labels", "labels.npy"), ("rows.npz",), ("texts.csv",)):
+        code, out, err = command("discover", *data, *beside, "lots")
+        assert (code, out) == (2, "")
+        assert "The memory 'lots' is no size: give a number with a unit" in err
+    assert not list(Path().glob("run*"))

@@ -1,0 +1,147 @@
+"""Classes that need not be equally large: what is estimated, what it is worth, and when it is chosen."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils._param_validation import InvalidParameterError
+
+from rpim import PIM, RPIM, gcd_accuracy
+from rpim._common.progress import Progress
+from rpim.core.initialization import Start, estimated_shares, single_start
+from rpim.core.training import Objective
+from rpim.estimators import RIM, TIM
+from rpim.estimators.base import Problem
+from rpim.estimators.committee import sizes_at_start, train
+
+GIVEN = {"trade_off": 0.1, "weight_decay": 0.01, "random_state": 0}
+LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
+
+
+@pytest.fixture
+def case(blobs):
+    """A maker of problems: blobs of these sizes that overlap, every second class known by half of its rows."""
+
+    def make(sizes, spread=0.25, seed=0):
+        x, truth = blobs(sizes, n_features=16, spread=spread, seed=seed)
+        X, truth = x.numpy(), truth.numpy()
+        return X, np.where((truth % 2 == 0) & (np.arange(len(truth)) % 2 == 0), truth, -1), truth
+
+    return make
+
+
+def accuracy(model, y, truth):
+    return gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=np.unique(y[y >= 0])).all
+
+
+def test_shares_by_hand():
+    start = Start(torch.zeros(4, 2), torch.tensor([3, 0, 0, 3, 0, 1]))
+    # 3, 1, 0 and 2 rows, and one more of each: of ten 4, 2, 1 and 3.
+    assert start.shares("estimated").tolist() == pytest.approx([0.4, 0.2, 0.1, 0.3])
+    assert start.shares("equal") is None
+
+
+def test_a_start_says_which_rows_its_classes_have(blobs):
+    x, truth = blobs([30, 8, 20, 3], n_features=8)
+    labelled = torch.tensor([0, 1, 30, 31])
+    order = torch.cat([labelled, torch.tensor(sorted(set(range(len(x))) - set(labelled.tolist())))])
+    x, labels, truth = x[order], truth[labelled], truth[order]
+    generator = torch.Generator().manual_seed(0)
+    problem = Problem(x, labels, 2, 4, generator, Progress())
+    for start in (single_start(x, labels, 4, n_init=10, generator=generator), PIM()._start(problem)):
+        sizes = torch.bincount(start.labels, minlength=4).tolist()
+        assert sizes[:2] == [30, 8]
+        assert sorted(sizes[2:]) == [3, 20]
+
+
+def test_members_that_estimate_sizes_leave_them_more_as_they_are(case):
+    X, y, truth = case(LONG_TAIL)
+    order = np.argsort(y < 0, kind="stable")
+    x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
+    spreads = {}
+    for class_sizes in ("equal", "estimated"):
+        head, _ = train(
+            x, labels, 10, Objective(), RPIM()._new_head, class_sizes=class_sizes, seed=0, weight_decay=0.01
+        )
+        spreads[class_sizes] = float(estimated_shares(head.predict(x), head.prototypes).std())
+    true = float(estimated_shares(torch.from_numpy(truth), torch.zeros(10, 1)).std())
+    assert spreads["equal"] < spreads["estimated"]
+    assert abs(spreads["estimated"] - true) < abs(spreads["equal"] - true)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(RPIM, n_members=1), partial(RPIM, n_members=4), PIM, partial(PIM, n_members=4)],
+    ids=["RPIM", "RPIM, 4 members", "PIM", "PIM, 4 members"],
+)
+def test_estimated_sizes_find_a_long_tail_better(make, case):
+    gains = []
+    for seed in range(3):
+        X, y, truth = case(LONG_TAIL, seed=seed)
+        equal, estimated = (
+            accuracy(make(10, class_sizes=sizes, max_iter=60, **GIVEN).fit(X, y), y, truth)
+            for sizes in ("equal", "estimated")
+        )
+        gains.append(estimated - equal)
+    assert min(gains) > 0.0
+    assert np.mean(gains) > 0.05
+
+
+@pytest.mark.parametrize(("method", "n_members"), [(RPIM, 1), (RPIM, 2), (PIM, 1)])
+def test_equal_sizes_are_the_default(method, n_members, case):
+    X, y, _ = case([24] * 10)
+    auto, equal = (
+        method(10, class_sizes=sizes, n_members=n_members, max_iter=20, random_state=0).fit(X, y)
+        for sizes in ("auto", "equal")
+    )
+    assert auto.class_sizes_ == "equal"
+    assert torch.equal(auto.head_.prototypes, equal.head_.prototypes)
+    assert (auto.labels_ == equal.labels_).all()
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM])
+def test_a_committee_sees_a_long_tail_at_its_start(method, case):
+    X, y, truth = case(LONG_TAIL)
+    auto, equal = (method(10, class_sizes=sizes, n_members=4, random_state=0).fit(X, y) for sizes in ("auto", "equal"))
+    assert (auto.class_sizes_, equal.class_sizes_) == ("estimated", "equal")
+    assert accuracy(auto, y, truth) > accuracy(equal, y, truth) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [(LONG_TAIL, "estimated"), ([40] * 10, "equal"), ([45, 35] * 5, "equal")]
+)
+def test_sizes_at_the_start(sizes, expected, case):
+    X, y, _ = case(sizes, spread=0.1)
+    order = np.argsort(y < 0, kind="stable")
+    x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
+    assert sizes_at_start(x, labels, 10, seed=0) == expected
+
+
+def test_nothing_is_searched_where_lambda_is_given(case):
+    X, y, _ = case(LONG_TAIL)
+    model = RPIM(10, n_members=1, beta=0.2, max_iter=5, **GIVEN).fit(X, y)
+    assert model.class_sizes_ == "equal"
+    assert model.search_ == {}
+
+
+@pytest.mark.parametrize("method", [RIM, TIM])
+def test_rim_and_tim_take_classes_to_be_equal(method, case):
+    X, y, _ = case(LONG_TAIL)
+    model = method(10, max_iter=5, random_state=0).fit(X, y)
+    assert model.class_sizes_ == "equal"
+    assert "class_sizes" not in model.get_params()
+
+
+def test_the_published_procedure_takes_classes_to_be_equal(case):
+    X, y, _ = case([12] * 10)
+    model = PIM(10, settings="paper", weight_decay=0.01, max_iter=5, n_init=2, random_state=0).fit(X, y)
+    assert model.class_sizes_ == "equal"
+    assert set(model.search_) == {"trade_off"}
+
+
+@pytest.mark.parametrize("sizes", ["unequal", 0.5, None])
+def test_other_words_are_refused(sizes, case):
+    X, y, _ = case([12] * 10)
+    with pytest.raises(InvalidParameterError, match=r"'class_sizes' parameter of RPIM must be a str among"):
+        RPIM(10, class_sizes=sizes, **GIVEN).fit(X, y)

@@ -1,0 +1,649 @@
+"""The committee: who varies what, which labels are hidden, members to the disk and back, and whole fits."""
+
+import copy
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.utils._param_validation import InvalidParameterError
+
+from rpim import PIM, RPIM, InputError, gcd_accuracy
+from rpim.core import checkpoint as checkpoint_module
+from rpim.core.checkpoint import Checkpoint
+from rpim.core.representations import KINDS
+from rpim.core.training import Objective
+from rpim.data.row_files import RowFiles
+from rpim.estimators import RIM, TIM, committee, infomax
+from rpim.estimators.committee import N_FOLDS, Member, Trainer, label_folds, plan_members
+
+# -- who varies what ------------------------------------------------------------------------------------------------
+
+
+def test_every_four_members_have_every_representation_and_every_eight_every_fold():
+    plans = plan_members(16, 0, n_directions=128)
+    for start in range(0, 16, 4):
+        assert [plan.representation for plan in plans[start : start + 4]] == list(KINDS)
+    for start in range(0, 16, N_FOLDS):
+        assert sorted(plan.fold for plan in plans[start : start + N_FOLDS]) == list(range(N_FOLDS))
+    assert len({plan.seed for plan in plans}) == 16
+    assert {(plan.n_directions, plan.trade_off, plan.class_sizes) for plan in plans} == {(128, 0.1, "equal")}
+
+
+def test_where_sizes_are_estimated_each_representation_meets_each_lambda():
+    plans = plan_members(16, 0, n_directions=64, class_sizes="estimated")
+    met = {(plan.representation, plan.trade_off) for plan in plans}
+    assert met == {(kind, value) for kind in KINDS for value in (0.1, 0.2, 0.5, 1.0)}
+    assert {plan.class_sizes for plan in plans} == {"estimated"}
+
+
+def test_a_lambda_that_is_given_is_that_of_every_member():
+    plans = plan_members(8, 0, n_directions=64, class_sizes="estimated", trade_offs=(0.3,))
+    assert {plan.trade_off for plan in plans} == {0.3}
+
+
+def test_members_of_several_embeddings_take_turns():
+    plans = plan_members(12, 0, n_directions=64, n_embeddings=3)
+    assert {(plan.representation, plan.embedding) for plan in plans} == {(k, e) for k in KINDS for e in range(3)}
+
+
+def test_the_seed_says_what_the_members_are_seeded_with_and_the_first_stay_the_same():
+    first, again, other = (plan_members(8, seed, n_directions=64) for seed in (0, 0, 1))
+    assert first == again
+    assert {plan.seed for plan in first}.isdisjoint(plan.seed for plan in other)
+    assert [plan.representation for plan in first] == [plan.representation for plan in other]
+
+
+# -- hidden labels --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 20))
+@settings(max_examples=50, deadline=None)
+def test_folds_are_even_and_leave_a_label_of_each_class(sizes, seed):
+    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(seed))
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))[order]
+    folds = label_folds(labels, seed)
+    for c, size in enumerate(sizes):
+        of_class = folds[labels == c]
+        if size == 1:
+            assert of_class.tolist() == [-1], "the one label of a class is never hidden"
+            continue
+        counts = torch.bincount(of_class, minlength=N_FOLDS)
+        assert len(counts) == N_FOLDS
+        assert counts.max() - counts.min() <= 1
+        assert counts.max() < size, "every member sees a label of it"
+
+
+def test_small_classes_do_not_all_hide_in_the_same_member():
+    labels = torch.arange(80).repeat_interleave(3)
+    counts = torch.bincount(label_folds(labels, 0), minlength=N_FOLDS)
+    assert counts.tolist() == [30] * N_FOLDS
+
+
+def test_folds_are_drawn_from_the_seed():
+    labels = torch.arange(3).repeat(20)
+    first, again, other = (label_folds(labels, seed) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert len(label_folds(labels[:0], 0)) == 0
+
+
+# -- a member -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trainer(blobs):
+    """A maker of trainers on five blobs, three of them known, the labelled rows first."""
+
+    def make(spread=0.2, **parameters):
+        x, truth = blobs([30] * 5, 8, spread=spread)
+        labelled = torch.nonzero((truth < 3) & (torch.arange(150) % 2 == 0)).flatten()
+        rest = torch.tensor(sorted(set(range(150)) - set(labelled.tolist())))
+        order = torch.cat([labelled, rest])
+        labels = truth[labelled]
+        return Trainer(x[order], labels, label_folds(labels, 0), 5, Objective(), 0.01, RPIM(**parameters)._new_head)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"h": "none"}, {}, {"rank": 2}, {"h": "linear"}, {"h": "mlp"}],
+    ids=["none", "semantic-bias", "low-rank", "linear", "mlp"],
+)
+def test_a_member_to_bytes_and_back_is_the_same_to_the_bit(trainer, parameters):
+    train = trainer(**parameters)
+    plan = plan_members(4, 0, n_directions=8)[3]
+    member = train(plan)
+    back = Member.from_bytes(member.to_bytes(), torch.device("cpu"))
+    assert back.plan == plan
+    assert type(back.head.transform) is type(member.head.transform)
+    assert back.history == member.history
+    assert back.head.temperature == member.head.temperature
+    for name, value in member.head.parameters.items():
+        assert torch.equal(value, back.head.parameters[name])
+    assert torch.equal(back(train.x), member(train.x))
+    assert back.to_bytes() == member.to_bytes()
+
+
+def test_damaged_bytes_are_refused(trainer):
+    data = trainer(h="none")(plan_members(1, 0, n_directions=8)[0]).to_bytes()
+    for broken in (data[:-3], b"", b"{}"):
+        with pytest.raises((ValueError, KeyError)):
+            Member.from_bytes(broken, torch.device("cpu"))
+
+
+def test_the_same_plan_gives_the_same_member_and_another_seed_another(trainer):
+    train = trainer()
+    plans = plan_members(2, 0, n_directions=8), plan_members(2, 1, n_directions=8)
+    first, again, other = train(plans[0][0]), train(plans[0][0]), train(plans[1][0])
+    assert first.to_bytes() == again.to_bytes()
+    assert not torch.equal(first.head.prototypes, other.head.prototypes)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_member_knows_nothing_of_the_labels_that_it_is_not_to_see(trainer, number):
+    """Other labels in its fold change no bit of it, in none of the representations."""
+    train = trainer()
+    plan = plan_members(4, 0, n_directions=8)[number]
+    labels = train.labels.clone()
+    hidden = train.folds == plan.fold
+    assert hidden.any()
+    labels[hidden] = (labels[hidden] + 1) % 3
+    other = Trainer(train.x, labels, train.folds, 5, train.objective, train.weight_decay, train.new_head)
+    assert train(plan).to_bytes() == other(plan).to_bytes()
+    labels[~hidden] = (labels[~hidden] + 1) % 3
+    assert train(plan).to_bytes() != other(plan).to_bytes()
+
+
+def test_the_mean_history_by_hand(trainer):
+    train = trainer(h="none")
+    members = [train(plan) for plan in plan_members(2, 0, n_directions=8)]
+    mean = committee.mean_history(members)
+    assert len(mean) == committee.SCHEDULE.max_iter
+    for step, one, other in zip(mean, members[0].history, members[1].history, strict=True):
+        assert step["objective"] == pytest.approx((one["objective"] + other["objective"]) / 2)
+
+
+def test_what_members_say_together(trainer):
+    train = trainer(spread=0.1)
+    members = [train(plan) for plan in plan_members(8, 0, n_directions=8)]
+    found = committee.combine(train, members, 3, seed=0)
+    n_labelled = len(train.labels)
+    assert torch.equal(found.probabilities[:n_labelled], torch.eye(5)[train.labels]), "labels are kept"
+    torch.testing.assert_close(found.probabilities.sum(dim=1), torch.ones(150))
+    assert found.stability.tolist() == pytest.approx([1.0] * 5, abs=0.05)
+    assert found.supporters.tolist() == [8] * 5
+    assert found.lost.tolist() == [0] * 8
+    assert found.label_check.predicted.equal(train.labels)
+    assert found.shares is None
+
+
+def test_members_of_another_embedding_see_its_columns_alone(trainer):
+    one = trainer(spread=0.1)
+    noise = torch.nn.functional.normalize(torch.randn(150, 6, generator=torch.Generator().manual_seed(0)))
+    train = replace(one, x=torch.cat([one.x, noise], dim=1), embeddings=(slice(0, 8), slice(8, 14)))
+    plans = plan_members(16, 0, n_directions=6, n_embeddings=2)
+    members = [train(plan) for plan in plans]
+    for member in members:
+        changed = train.x.clone()
+        changed[:, train.embeddings[1 - member.plan.embedding]] = 0.5
+        assert torch.equal(member(changed), member(train.x))
+        own = train.x[:, train.embeddings[member.plan.embedding]]
+        alone = replace(one, x=own)(replace(member.plan, embedding=0))
+        torch.testing.assert_close(alone(own), member(train.x))
+    found = committee.combine(train, members, 3, seed=0)
+    assert found.probabilities.argmax(dim=1)[: len(train.labels)].equal(train.labels)
+
+
+@pytest.mark.parametrize("class_sizes", ["equal", "estimated"])
+def test_classes_are_brought_into_balance_where_they_are_taken_to_be_equal(blobs, class_sizes):
+    x, truth = blobs([60, 30, 50, 10], 8, spread=0.3)
+    order = torch.argsort((truth > 1) | (torch.arange(150) % 2 == 0), stable=True)
+    x, truth = x[order], truth[order]
+    labels = truth[:45]
+    train = Trainer(x, labels, label_folds(labels, 0), 4, Objective(), 0.01, RPIM()._new_head)
+    members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=class_sizes)]
+    found = committee.combine(train, members, 2, seed=0)
+    shares = found.probabilities.mean(dim=0)
+    shares[2:] = shares[2:].sort(descending=True).values
+    true = torch.bincount(truth) / 150
+    if class_sizes == "estimated":
+        torch.testing.assert_close(found.shares.sum(), torch.tensor(1.0))
+        torch.testing.assert_close(shares, true, atol=0.04, rtol=0.0)
+    else:
+        assert found.shares is None
+        assert float(shares.std()) < 0.75 * float(true.std())
+
+
+def test_labels_are_checked_by_the_members_that_did_not_see_them(trainer):
+    train = trainer()
+    plans = plan_members(16, 0, n_directions=8)
+    members = [train(plan) for plan in plans[:4]]
+    found = committee.combine(train, members, 3, seed=0)
+    check = found.label_check
+    assert torch.equal(~check.quality.isnan(), torch.isin(train.folds, torch.arange(4)))
+    row = int(torch.nonzero(train.folds == 2).flatten()[0])
+    expected = members[2](train.x[[row]])[0]
+    torch.testing.assert_close(check.quality[row], expected[train.labels[row]])  # known classes are not matched
+    torch.testing.assert_close(check.confidence[row], expected.max())
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)
+
+
+# -- whole fits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Six groups, four known by half of their rows."""
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(6), 30)
+    X = np.eye(6, 12)[truth] + 0.2 * random.randn(180, 12)
+    return X, np.where((truth < 4) & (np.arange(180) % 2 == 0), truth, -1), truth
+
+
+@pytest.fixture(scope="module")
+def whole(problem):
+    X, y, _ = problem
+    return RPIM(6, n_members=8, random_state=0).fit(X, y)
+
+
+def test_what_a_fit_says(problem, whole):
+    X, y, truth = problem
+    assert whole.n_members_ == 8
+    assert whole.n_iter_ == len(whole.history_) == 40
+    assert whole.class_sizes_ == "equal"
+    assert whole.calibration_ == 1.0
+    assert whole.search_ == {}
+    assert whole.stability_.shape == (6,)
+    assert ((whole.stability_ > 0.7) & (whole.stability_ <= 1.0)).all()
+    assert whole.label_quality_.shape == (180,)
+    assert np.array_equal(~np.isnan(whole.label_quality_), y >= 0), "eight members check every label"
+    assert gcd_accuracy(truth[y < 0], whole.labels_[y < 0], known=range(4)).all > 0.95
+    probabilities = whole.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
+    assert (probabilities >= 0).all()
+    assert not hasattr(whole, "_label_check"), "nothing is left of the way there"
+
+
+def test_the_expected_accuracy_is_that_of_the_labels(problem, whole):
+    _, y, _ = problem
+    right = [issue.row for issue in whole.label_issues_]
+    assert 0.9 < whole.expected_accuracy_ <= 1.0
+    assert whole.expected_accuracy_ <= 1.0 - len(right) / (y >= 0).sum()
+    labels = whole.label_quality_[y >= 0]
+    assert whole.expected_accuracy_ >= (labels > 0.5).mean(), "a label with more than a half is predicted"
+
+
+def test_members_do_not_depend_on_the_number_of_threads(problem, whole, tmp_path, at_once):
+    """To the bit; what follows works on all rows at once, and differs by rounding."""
+    X, y, _ = problem
+    members = []
+    for n_threads in (1, 2):
+        checkpoint = Checkpoint(tmp_path / f"run-{n_threads}", {})
+        torch.set_num_threads(n_threads)
+        try:
+            model = RPIM(6, n_members=8, random_state=0).fit(X, y, checkpoint=checkpoint)
+        finally:
+            torch.set_num_threads(1)
+        members.append(checkpoint.members())
+        np.testing.assert_allclose(model.predict_proba(X), whole.predict_proba(X), atol=1e-4)
+        np.testing.assert_array_equal(model.labels_, whole.labels_)
+    assert len(members[0]) == 8
+    assert members[0] == members[1]
+
+
+def test_another_random_state_is_another_committee(problem, whole):
+    X, y, _ = problem
+    other = RPIM(6, n_members=8, random_state=1).fit(X, y)
+    assert other.predict_proba(X).tobytes() != whole.predict_proba(X).tobytes()
+
+
+@pytest.mark.parametrize("method", [PIM, RIM, TIM])
+def test_the_others_have_committees_too(method, problem):
+    X, y, truth = problem
+    model = method(6, n_members=4, random_state=0).fit(X, y)
+    assert model.n_members_ == 4
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.9
+    assert model.stability_.shape == (6,)
+    assert model.predict_proba(X).shape == (180, 6)
+    assert method(6, random_state=0, max_iter=3).fit(X, y).n_members_ == 1, "if they are asked to"
+
+
+@pytest.mark.parametrize("h", ["none", "linear", "mlp"])
+def test_members_of_every_kind_become_one_linear_head(h, problem):
+    X, y, truth = problem
+    model = RPIM(6, h=h, n_members=2, random_state=0).fit(X, y)
+    assert set(model.head_.parameters) == {"prototypes", "B", "b"}
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.9
+
+
+def test_nothing_depends_on_the_rows_of_unlabelled_truth(problem, whole):
+    """The labels are all that a fit is told: other names for them change names alone."""
+    X, y, _ = problem
+    names = np.where(y < 0, "", np.array(["a", "b", "c", "d"])[np.maximum(y, 0)])
+    other = RPIM(6, n_members=8, random_state=0).fit(X, names)
+    np.testing.assert_allclose(other.predict_proba(X), whole.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(other.label_quality_, whole.label_quality_)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_rows_that_are_all_the_same_are_refused(scale, tmp_path):
+    X, y = np.full((300, 4), scale), [0, 1] * 50 + [-1] * 200
+    np.save(tmp_path / "rows.npy", X)
+    for rows in (X, RowFiles(tmp_path / "rows.npy")):
+        with pytest.raises(InputError, match="All 300 rows are the same"):
+            RPIM(5).fit(rows, y)
+
+
+@pytest.mark.parametrize("n_members", [0, -1, 1.5, "many", None])
+def test_bad_numbers_of_members(n_members, problem):
+    X, y, _ = problem
+    with pytest.raises(InvalidParameterError, match=r"'n_members' parameter of RPIM must be a str among \{'auto'\}"):
+        RPIM(6, n_members=n_members).fit(X, y)
+
+
+def test_more_members_than_rows(problem):
+    X, y, _ = problem
+    few = [0, 2, 4, 30, 32, 60, 121, 151]
+    with pytest.raises(InputError, match=r"n_members=9 is larger than the number of rows \(8\): give fewer"):
+        RPIM(4, n_members=9).fit(X[few], y[few])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert RPIM(4, random_state=0).fit(X[few], y[few]).n_members_ == 8, "nobody asked for sixteen"
+
+
+def test_everything_labelled_is_a_single_fit(problem):
+    X, _, truth = problem
+    with pytest.warns(UserWarning, match="nothing to discover"):
+        model = RPIM(max_iter=5, random_state=0).fit(X, truth)
+    assert model.n_members_ == 1
+    assert model.label_issues_ == []
+
+
+def test_a_single_fit_after_a_committee_leaves_nothing_of_it(problem, whole):
+    X, y, _ = problem
+    model = copy.deepcopy(whole).set_params(n_members=1, max_iter=3).fit(X, y)
+    assert model.n_members_ == 1
+    for name in ("stability_", "expected_accuracy_"):
+        assert hasattr(whole, name)
+        assert not hasattr(model, name)
+    assert np.isnan(model.label_quality_).all()
+
+
+def test_one_label_a_class(problem):
+    X, y, truth = problem
+    single = np.full_like(y, -1)
+    single[[0, 30, 60, 90]] = [0, 1, 2, 3]
+    with pytest.warns(UserWarning, match="No known class has more than one labelled row"):
+        model = RPIM(6, n_members=4, random_state=0).fit(X, single)
+    assert gcd_accuracy(truth[single < 0], model.labels_[single < 0], known=range(4)).all > 0.9
+    assert np.isnan(model.expected_accuracy_), "no label was ever hidden"
+    assert np.isnan(model.label_quality_).all()
+    assert model.label_issues_ == []
+
+
+# -- what is warned of ----------------------------------------------------------------------------------------------
+
+
+def test_classes_that_end_empty_are_a_warning(problem):
+    X, y, _ = problem
+    few = np.concatenate([np.flatnonzero(y >= 0)[::4], np.flatnonzero(y < 0)[:3]])
+    with pytest.warns(UserWarning, match=r"\d+ of 15 classes ended without a row: .* Give n_classes=\d+, or None"):
+        model = RPIM(15, n_members=4, random_state=0).fit(X[few], y[few])
+    assert len(np.unique(model.labels_)) < 15
+
+
+def test_classes_that_one_member_alone_found_are_a_warning():
+    """Nothing but noise without a label: no two members cut it alike."""
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(2), 20)
+    X = np.concatenate([3 * np.eye(2, 30)[truth] + 0.1 * random.randn(40, 30), random.randn(80, 30)])
+    y = np.append(truth, [-1] * 80)
+    with pytest.warns(UserWarning, match="of 8 new classes were found by fewer than two members") as caught:
+        model = RPIM(10, n_members=4, random_state=0).fit(X, y)
+    assert np.nanmin(model.stability_[2:]) < 0.5
+    assert any(warning.filename == __file__ for warning in caught), "it points at the call"
+
+
+def test_separated_groups_warn_of_nothing(problem):
+    X, y, _ = problem
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RPIM(6, n_members=4, random_state=0).fit(X, y)
+
+
+# -- labels that are wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flipped():
+    """Separated groups, of which four rows carry another label than their own: rows, labels, truth, those rows."""
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(6), 80)
+    X = np.eye(6, 12)[truth] + 0.1 * random.randn(480, 12)
+    y = np.where((truth < 4) & (np.arange(480) % 2 == 0), truth, -1)
+    wrong = {4: 1, 84: 3, 162: 0, 248: 2}
+    for row, label in wrong.items():
+        assert y[row] == truth[row] != label
+        y[row] = label
+    return X, y, truth, wrong
+
+
+@pytest.mark.parametrize("texts", [False, True], ids=["numbers", "texts"])
+def test_flipped_labels_are_found_first_with_the_right_class(flipped, texts):
+    X, y, truth, wrong = flipped
+    names = np.array(["ant", "bee", "cat", "dog"])
+    labels = np.where(y < 0, "", names[np.maximum(y, 0)]) if texts else y
+    model = RPIM(6, n_members=8, random_state=0).fit(X, labels)
+    first = model.label_issues_[: len(wrong)]
+    assert {issue.row for issue in first} == set(wrong)
+    for issue in first:
+        given, right = wrong[issue.row], truth[issue.row]
+        assert (issue.label, issue.suggested) == ((names[given], names[right]) if texts else (given, right))
+        assert issue.label_quality < 0.2 < 0.5 < issue.confidence
+        assert model.labels_[issue.row] == issue.label, "which stays as it was given"
+        assert model.label_quality_[issue.row] == pytest.approx(issue.label_quality)
+    margins = [round(issue.label_quality - issue.confidence, 6) for issue in model.label_issues_]
+    assert margins == sorted(margins)
+    assert len(model.label_issues_) <= len(wrong) + 1
+    right = (y >= 0) & (y == truth)
+    assert model.label_quality_[right].mean() > 0.9
+    assert model.expected_accuracy_ == pytest.approx(1 - len(wrong) / (y >= 0).sum(), abs=0.03)
+
+
+def test_a_single_flipped_label_is_found(flipped):
+    X, y, truth, _ = flipped
+    y = np.where(y >= 0, truth, -1)
+    y[84] = 0
+    model = RPIM(6, n_members=8, random_state=0).fit(X, y)
+    assert [(issue.row, issue.label, issue.suggested) for issue in model.label_issues_] == [(84, 0, 1)]
+
+
+def test_labels_that_are_right_are_no_issue(flipped):
+    X, y, truth, _ = flipped
+    assert RPIM(6, n_members=8, random_state=0).fit(X, np.where(y >= 0, truth, -1)).label_issues_ == []
+
+
+def test_rows_in_any_order_have_the_same_issues(flipped):
+    X, y, _, wrong = flipped
+    order = np.random.RandomState(0).permutation(len(X))
+    model = RPIM(6, n_members=8, random_state=0).fit(X[order], y[order])
+    assert {int(order[issue.row]) for issue in model.label_issues_[: len(wrong)]} == set(wrong)
+
+
+# -- more rows than a committee sees --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_committee(monkeypatch):
+    """Members see a hundred rows a class at most, which here is a part."""
+    monkeypatch.setattr(infomax, "COMMITTEE_ROWS", 0)
+
+
+@pytest.fixture(scope="module")
+def many():
+    random = np.random.RandomState(1)
+    truth = np.repeat(np.arange(6), 200)
+    X = np.eye(6, 10)[truth] + 0.2 * random.randn(1200, 10)
+    order = random.permutation(1200)
+    X, truth = X[order], truth[order]
+    return X, np.where((truth < 4) & (np.arange(1200) % 2 == 0), truth, -1), truth
+
+
+def test_with_more_rows_than_members_see_all_rows_are_trained_on(many, small_committee, monkeypatch):
+    X, y, truth = many
+    seen = []
+    real = Trainer.__call__
+    monkeypatch.setattr(Trainer, "__call__", lambda self, plan: seen.append(len(self.x)) or real(self, plan))
+    model = RPIM(6, n_members=4, random_state=0).fit(X, y)
+    assert seen == [seen[0]] * 4
+    assert 600 <= seen[0] < 700
+    assert len(model.labels_) == 1200
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
+    assert model.n_iter_ == len(model.history_)
+    assert "L_R" in model.history_[-1]
+    assert model.calibration_ == model.head_.calibration != 1.0
+    checked = ~np.isnan(model.label_quality_)
+    assert (y[checked] >= 0).all()
+    assert 50 < checked.sum() < (y >= 0).sum() / 2
+    right = np.array([model.predict_proba(X[[row]])[0, y[row]] for row in np.flatnonzero(checked)[:20]])
+    assert (right > 0.5).mean() > 0.9, "what is said of a label is said of its row"
+    assert np.array_equal(model.predict(X)[y < 0], model.labels_[y < 0])
+
+
+def test_training_on_keeps_the_confidence_of_the_committee(many, small_committee):
+    X, y, truth = many
+    model = RPIM(6, n_members=4, random_state=0).fit(X, y)
+    free = y < 0
+    sure = model.predict_proba(X)[free].max(axis=1).mean()
+    accuracy = gcd_accuracy(truth[free], model.labels_[free], known=range(4)).all
+    assert abs(sure - accuracy) < 0.08
+
+
+def test_a_sample_without_any_unlabelled_row(many, small_committee):
+    X, _, truth = many
+    y = truth.copy()
+    y[7] = -1  # one row in twelve hundred; the members of this seed do not see it
+    model = RPIM(6, n_members=2, random_state=0, max_iter=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(6):
+            model.set_params(random_state=seed).fit(X, y)
+            if np.isnan(model.stability_).all():
+                break
+        else:
+            pytest.fail("no seed leaves the row out")
+    assert model.labels_[7] in range(6)
+
+
+def test_a_long_tail_is_trained_on_with_its_own_shares(many, small_committee, monkeypatch):
+    X, _, truth = many
+    keep = np.concatenate([np.flatnonzero(truth == c)[: 200 - 30 * c] for c in range(6)])
+    X, truth = X[keep], truth[keep]
+    y = np.where((truth < 4) & (np.arange(len(X)) % 2 == 0), truth, -1)
+    shares = []
+    real = RPIM._objective
+    monkeypatch.setattr(RPIM, "_objective", lambda self, *a: shares.append(a[1:]) or real(self, *a))
+    RPIM(6, n_members=2, class_sizes="estimated", max_iter=3, random_state=0).fit(X, y)
+    [last] = shares[-1]
+    assert last.sum() == pytest.approx(1.0, abs=1e-5)
+    np.testing.assert_allclose(last.numpy()[:4], np.bincount(truth)[:4] / len(truth), atol=0.04)
+
+
+# -- stopped and resumed --------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped_after(n_members, monkeypatch):
+    """The fit is stopped once so many members are kept."""
+    real = Checkpoint.keep_member
+    kept = []
+
+    def keep_member(self, number, data):
+        if len(kept) == n_members:
+            raise Stop
+        kept.append(number)
+        real(self, number, data)
+
+    monkeypatch.setattr(Checkpoint, "keep_member", keep_member)
+
+
+def counted(monkeypatch):
+    """The plans of the members that are trained from now on."""
+    trained = []
+    real = Trainer.__call__
+    monkeypatch.setattr(Trainer, "__call__", lambda self, plan: trained.append(plan) or real(self, plan))
+    return trained
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM])
+def test_a_fit_that_is_stopped_does_not_train_its_members_again(problem, tmp_path, at_once, monkeypatch, method):
+    X, y, _ = problem
+    given = {"n_classes": 6, "n_members": 4, "random_state": 0}
+    whole = method(**given).fit(X, y)
+    with monkeypatch.context() as patched:
+        stopped_after(3, patched)
+        with pytest.raises(Stop):
+            method(**given).fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    checkpoint = Checkpoint(tmp_path / "run", {})
+    assert sorted(checkpoint.members()) == [0, 1, 2]
+    trained = counted(monkeypatch)
+    resumed = method(**given).fit(X, y, checkpoint=checkpoint)
+    assert [plan.representation for plan in trained] == ["whitened"], "the last alone"
+    assert resumed.predict_proba(X).tobytes() == whole.predict_proba(X).tobytes()
+    assert resumed.history_ == whole.history_
+    assert resumed.label_issues_ == whole.label_issues_
+    np.testing.assert_array_equal(resumed.stability_, whole.stability_)
+    np.testing.assert_array_equal(resumed.label_quality_, whole.label_quality_)
+    assert sorted(checkpoint.members()) == [0, 1, 2, 3]
+
+
+def test_members_of_another_committee_are_trained_again(problem, tmp_path, at_once, monkeypatch):
+    X, y, _ = problem
+    RPIM(6, n_members=4, random_state=0).fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    trained = counted(monkeypatch)
+    found = RPIM(6, n_members=2, random_state=1).fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    assert len(trained) == 2
+    assert found.predict_proba(X).tobytes() == (
+        RPIM(6, n_members=2, random_state=1).fit(X, y).predict_proba(X).tobytes()
+    )
+
+
+def test_a_training_on_all_rows_that_is_stopped_ends_with_the_same_bits(
+    many, small_committee, tmp_path, at_once, monkeypatch
+):
+    X, y, _ = many
+    given = {"n_classes": 6, "n_members": 2, "random_state": 0, "schedule": "paper", "max_iter": 30}
+    whole = RPIM(**given).fit(X, y)
+    with monkeypatch.context() as patched:
+        real = Checkpoint.save
+
+        def save(self, state):
+            real(self, state)
+            if len(state.history) >= 20:
+                raise Stop
+
+        patched.setattr(Checkpoint, "save", save)
+        with pytest.raises(Stop):
+            RPIM(**given).fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    trained = counted(monkeypatch)
+    resumed = RPIM(**given).fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {}))
+    assert trained == []
+    assert resumed.history_ == whole.history_
+    assert (resumed.n_members_, resumed.calibration_) == (2, whole.calibration_)
+    assert resumed.predict_proba(X).tobytes() == whole.predict_proba(X).tobytes()
+    assert resumed.label_issues_ == whole.label_issues_
+    assert resumed.expected_accuracy_ == whole.expected_accuracy_
+    np.testing.assert_array_equal(resumed.stability_, whole.stability_)
+    np.testing.assert_array_equal(resumed.label_quality_, whole.label_quality_)
