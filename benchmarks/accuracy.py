@@ -26,7 +26,7 @@ from rpim.estimators.base import DiscoveryEstimator
 # PIM as published, but for three things that make it affordable on two cores: 200 steps at five times the learning
 # rate instead of 1000 (the suite "schedule" shows what that changes), 256 principal directions, 20 restarts of k-means.
 PIM_PAPER = {
-    "settings": "paper",
+    "preset": "paper",
     "weight_decay": 0.01,
     "learning_rate": 5e-3,
     "max_iter": 200,
@@ -76,7 +76,7 @@ def suites() -> dict[str, dict[str, Make]]:
         },
         "schedule": {
             "PIM (paper's search, 1000 steps at 1e-3)": lambda k: PIM(
-                k, settings="paper", weight_decay=0.01, random_state=0
+                k, preset="paper", weight_decay=0.01, random_state=0
             ),
         },
         "ablation": ablation,

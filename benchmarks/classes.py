@@ -1,7 +1,7 @@
 """The number of classes: how far off each estimator is, what that costs in accuracy, and how long it takes.
 
     python benchmarks/classes.py --data FOLDER
-    python benchmarks/classes.py --data FOLDER --known largest --estimators neighbours --count-only
+    python benchmarks/classes.py --data FOLDER --known largest --estimators neighbors --count-only
 
 FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py). Known are a quarter, a half and three quarters of the
 classes, drawn by the seed (or the largest), whatever published list a set has; half of the rows of a known class are

@@ -144,7 +144,7 @@ def without(part: str) -> Iterator[None]:
 
     replaced: dict[str, Any] = {
         "hidden labels": {"N_FOLDS": 10**9},
-        "neighbours": {"propagate": unchanged},
+        "neighbors": {"propagate": unchanged},
         "balance": {"balance": unchanged},
         "other representations": {"KINDS": {"raw": None}},
         "whitening": {"KINDS": {"raw": None, "centred": 0.0}},
@@ -173,7 +173,7 @@ def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[st
             for part in (
                 "nothing",
                 "hidden labels",
-                "neighbours",
+                "neighbors",
                 "balance",
                 "other representations",
                 "whitening",

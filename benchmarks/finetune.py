@@ -91,7 +91,7 @@ def vit(folder: Path, pictures: np.ndarray, batch_size: int = 128) -> TimmEncode
         losses = []
         for rows in rng.permutation(len(pictures))[: len(pictures) // batch_size * batch_size].reshape(-1, batch_size):
             views = [encoder.prepare.augmented(pictures[row], rng) for _ in range(2) for row in rows]
-            first, second = head(encoder.model.train()(encoder.normalised(views))).chunk(2)
+            first, second = head(encoder.model.train()(encoder.normalized(views))).chunk(2)
             loss = self_supervised_terms(first, second, torch.from_numpy(rows), temperature=0.2).mean()
             optimiser.zero_grad()
             loss.backward()

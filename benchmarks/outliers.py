@@ -95,7 +95,7 @@ def candidates(model: RPIM, X: np.ndarray) -> dict[str, np.ndarray]:
         "residual outside the principal directions": residual,
         "Mahalanobis, shared covariance": class_distance,
         "relative Mahalanobis": relative,
-        "10th nearest neighbour": _neighbour_distance(x, 10),
+        "10th nearest neighbor": _neighbor_distance(x, 10),
         "cosine to the nearest class mean": 1.0 - (_unit(x) @ _unit(raw_means).T).max(axis=1),
         "cosine to the nearest class mean, refined": 1.0 - (_unit(refined) @ _unit(refined_means).T).max(axis=1),
         "cosine to the nearest prototype": 1.0 - (_unit(refined) @ _unit(model.head_.prototypes.numpy()).T).max(axis=1),
@@ -125,7 +125,7 @@ def _mahalanobis(x: np.ndarray, classes: np.ndarray, means: np.ndarray) -> tuple
     return near, near - overall
 
 
-def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
+def _neighbor_distance(x: np.ndarray, k: int) -> np.ndarray:
     rows = _unit(x).astype(np.float32)
     return np.concatenate(
         [

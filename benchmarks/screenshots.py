@@ -32,17 +32,17 @@ def doubtful(page: Page) -> None:
         page.locator("#items .item").nth(k).click()
 
 
-def sureness(page: Page) -> None:
-    """The map by sureness."""
+def confidence(page: Page) -> None:
+    """The map by confidence."""
     page.get_by_role("button", name="Map", exact=True).click()
-    page.select_option("#colour", "sureness")
+    page.select_option("#colour", "confidence")
 
 
 SHOTS: list[tuple[str, Callable[[Page], None], int, int, str]] = [
     ("explorer-class", classes, 1440, 900, "light"),
     ("explorer-doubtful", doubtful, 1440, 900, "dark"),
     ("explorer-phone", classes, 390, 844, "light"),
-    ("explorer-phone-map", sureness, 390, 844, "dark"),
+    ("explorer-phone-map", confidence, 390, 844, "dark"),
 ]
 
 

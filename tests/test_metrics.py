@@ -17,7 +17,7 @@ from rpim.metrics import (
     expected_calibration_error,
     gcd_accuracy,
     gcd_accuracy_v1,
-    normalised_mutual_information,
+    normalized_mutual_information,
     orca_accuracy,
 )
 
@@ -180,10 +180,10 @@ def test_a_million_rows_and_five_thousand_classes():
 
 
 def test_nmi_by_hand():
-    assert normalised_mutual_information([0, 0, 1, 1], ["b", "b", "a", "a"]) == pytest.approx(1.0)
-    assert normalised_mutual_information([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(0.0, abs=1e-12)
+    assert normalized_mutual_information([0, 0, 1, 1], ["b", "b", "a", "a"]) == pytest.approx(1.0)
+    assert normalized_mutual_information([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(0.0, abs=1e-12)
     # I = log 2 (the prediction tells the truth), entropies log 2 and log 4: log 2 / (1.5 log 2) = 2/3
-    assert normalised_mutual_information([0, 0, 1, 1], [0, 1, 2, 3]) == pytest.approx(log(2) / (1.5 * log(2)))
+    assert normalized_mutual_information([0, 0, 1, 1], [0, 1, 2, 3]) == pytest.approx(log(2) / (1.5 * log(2)))
 
 
 def test_ari_by_hand():
@@ -202,7 +202,7 @@ EVERYTHING = [
     lambda t, p: gcd_accuracy_v1(t, p, []),
     lambda t, p: orca_accuracy(t, p, []),
     clustering_accuracy,
-    normalised_mutual_information,
+    normalized_mutual_information,
     adjusted_rand_index,
 ]
 

@@ -144,7 +144,7 @@ def clustering_accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
     return gcd_accuracy(truth, predicted, known=[]).all
 
 
-def normalised_mutual_information(truth: ArrayLike, predicted: ArrayLike) -> float:
+def normalized_mutual_information(truth: ArrayLike, predicted: ArrayLike) -> float:
     """NMI with the arithmetic mean of both entropies, as scikit-learn's default."""
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -161,16 +161,16 @@ def adjusted_rand_index(truth: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def expected_calibration_error(
-    sureness: ArrayLike, right: ArrayLike, n_bins: int = 15, weights: ArrayLike | None = None
+    confidence: ArrayLike, right: ArrayLike, n_bins: int = 15, weights: ArrayLike | None = None
 ) -> float:
     """How far the probability of the likeliest class is from the share of rows for which it is right (ECE).
 
-    Rows are put into bins of equal width by their sureness; the gaps between mean sureness and share of right rows are
-    averaged over the bins, weighted by their rows (Naeini et al., AAAI 2015; Guo et al., ICML 2017).
+    Rows are put into bins of equal width by their confidence; the gaps between mean confidence and the share of right
+    rows are averaged over the bins, weighted by their rows (Naeini et al., AAAI 2015; Guo et al., ICML 2017).
 
     Parameters
     ----------
-    sureness : array-like of shape (n,)
+    confidence : array-like of shape (n,)
         The probability of the class that a row was given.
     right : array-like of shape (n,)
         Whether that class is the true one.
@@ -184,10 +184,10 @@ def expected_calibration_error(
     >>> expected_calibration_error([1.0, 1.0, 0.5, 0.5], [True, False, True, False])
     0.25
     """
-    sure, hits = np.asarray(sureness, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if sure.ndim != 1 or sure.shape != hits.shape or len(sure) == 0:
         raise InputError(
-            f"The sureness has shape {sure.shape} and what is right {hits.shape}; "
+            f"The confidence has shape {sure.shape} and what is right {hits.shape}; "
             "give two lists of the same length, of one row or more."
         )
     bins = np.minimum((sure * n_bins).astype(np.int64), n_bins - 1)

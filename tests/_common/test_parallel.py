@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from rpim._common.parallel import side_by_side
+from rpim._common.parallel import parallel_map
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def two_threads():
 
 
 def test_results_come_in_the_order_of_the_items():
-    assert side_by_side(lambda i: i * i, range(20)) == [i * i for i in range(20)]
-    assert side_by_side(lambda i: i, []) == []
+    assert parallel_map(lambda i: i * i, range(20)) == [i * i for i in range(20)]
+    assert parallel_map(lambda i: i, []) == []
 
 
 def test_two_items_run_at_the_same_time_with_one_core_each():
@@ -29,7 +29,7 @@ def test_two_items_run_at_the_same_time_with_one_core_each():
         meeting.wait()  # would never pass if they ran one after the other
         return torch.get_num_threads()
 
-    assert side_by_side(work, range(2)) == [1, 1]
+    assert parallel_map(work, range(2)) == [1, 1]
     assert torch.get_num_threads() == 2
 
 
@@ -40,7 +40,7 @@ def test_an_error_reaches_the_caller_and_the_threads_come_back():
         return i
 
     with pytest.raises(ValueError, match="no luck"):
-        side_by_side(work, range(5))
+        parallel_map(work, range(5))
     assert torch.get_num_threads() == 2
 
 
@@ -48,7 +48,7 @@ def test_an_error_reaches_the_caller_and_the_threads_come_back():
 def test_every_result_is_told_with_its_number_as_soon_as_it_is_there(n_threads):
     torch.set_num_threads(n_threads)
     told = []
-    found = side_by_side(lambda i: 10 * i, range(5, 10), lambda number, result: told.append((number, result)))
+    found = parallel_map(lambda i: 10 * i, range(5, 10), lambda number, result: told.append((number, result)))
     assert found == [50, 60, 70, 80, 90]
     assert sorted(told) == [(0, 50), (1, 60), (2, 70), (3, 80), (4, 90)]
 
@@ -62,7 +62,7 @@ def test_results_are_told_one_at_a_time():
         assert inside == [number], "another one is being told"
         inside.clear()
 
-    assert side_by_side(lambda i: i, range(6), told) == list(range(6))
+    assert parallel_map(lambda i: i, range(6), told) == list(range(6))
 
 
 def test_an_error_of_who_is_told_reaches_the_caller():
@@ -70,13 +70,13 @@ def test_an_error_of_who_is_told_reaches_the_caller():
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        side_by_side(lambda i: i, range(5), told)
+        parallel_map(lambda i: i, range(5), told)
     assert torch.get_num_threads() == 2
 
 
 def test_the_bits_do_not_depend_on_the_number_of_threads():
     a = torch.randn(300, 300, generator=torch.Generator().manual_seed(0))
-    two = side_by_side(lambda i: (a * i) @ a, range(4))
+    two = parallel_map(lambda i: (a * i) @ a, range(4))
     torch.set_num_threads(1)
-    one = side_by_side(lambda i: (a * i) @ a, range(4))
+    one = parallel_map(lambda i: (a * i) @ a, range(4))
     assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))

@@ -10,7 +10,7 @@ from sklearn.datasets import make_blobs
 
 from rpim import RPIM
 from rpim._common.errors import InputError
-from rpim._common.parallel import side_by_side
+from rpim._common.parallel import parallel_map
 from rpim._common.progress import Progress, told_to
 from rpim._common.ray_tasks import spread_tasks
 from rpim.core import checkpoint as checkpoint_module
@@ -27,9 +27,9 @@ def sent_by_value(ray_here):
 
 def test_tasks_run_elsewhere_on_one_core_in_the_order_of_the_items():
     with spread_tasks():
-        found = side_by_side(lambda i: (i * i, os.getpid() != here, torch.get_num_threads()), range(6))
+        found = parallel_map(lambda i: (i * i, os.getpid() != here, torch.get_num_threads()), range(6))
     assert found == [(i * i, True, 1) for i in range(6)]
-    assert side_by_side(lambda _: os.getpid(), [0]) == [here]
+    assert parallel_map(lambda _: os.getpid(), [0]) == [here]
 
 
 here = os.getpid()
@@ -38,7 +38,7 @@ here = os.getpid()
 def test_every_result_is_told_with_its_number():
     told = []
     with spread_tasks():
-        side_by_side(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: told.append(result))
+        parallel_map(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: told.append(result))
     assert sorted(told) == [(i, (10 * i, True)) for i in range(5)]
 
 
@@ -52,17 +52,17 @@ def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
 
     with spread_tasks():
         with pytest.raises(KeyError, match=r"^'no luck'$"):
-            side_by_side(work, [0, 1])
+            parallel_map(work, [0, 1])
         with pytest.raises(InputError, match=r"^A row is odd: mend it\.$"):
-            side_by_side(work, [0, 2])
-        assert side_by_side(work, [0]) == [0]
+            parallel_map(work, [0, 2])
+        assert parallel_map(work, [0]) == [0]
 
 
 def test_progress_goes_on_where_it_is_shown():
     told = []
     with told_to(lambda _, share: told.append(share)), Progress() as progress, spread_tasks():
         progress.expect(4)
-        side_by_side(lambda work: progress.advance(work), [1, 2])
+        parallel_map(lambda work: progress.advance(work), [1, 2])
     assert told in ([0.25, 0.75], [0.5, 0.75])  # whichever ended first
 
 
@@ -96,8 +96,8 @@ def test_members_that_are_kept_are_not_trained_again_by_tasks(tmp_path, monkeypa
     assert sorted(checkpoint.members()) == [0, 1, 2, 3]
     (checkpoint.folder / "member-2.safetensors").unlink()
     sent = []
-    real = infomax.side_by_side
-    monkeypatch.setattr(infomax, "side_by_side", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
+    real = infomax.parallel_map
+    monkeypatch.setattr(infomax, "parallel_map", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
     with spread_tasks():
         again = model.fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {})).predict_proba(X)
     assert [plan.representation for plan in sent] == ["mildly whitened"], "the third alone"

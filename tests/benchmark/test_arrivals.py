@@ -139,7 +139,7 @@ def test_a_group_without_rows_is_none():
 class Watched:
     """A method that writes down what it is shown. Every row's only feature is its number."""
 
-    normalise = False
+    normalize = False
 
     def __init__(self):
         self.n_classes, self.seen = 6, []

@@ -498,7 +498,7 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     arguments = (save("birds.npz"), "broken.npz", "-o", "out", "--methods", "kmeans,gcd", "--seeds", "0")
     code, out, err = benchmark(*arguments)
     assert code == 1
-    reason = "X has 1 row (7) of zeros only, which cannot be normalised: remove or embed again."
+    reason = "X has 1 row (7) of zeros only, which cannot be normalized: remove or embed again."
     assert err == (
         f"rpim: kmeans on broken, seed 0: {reason}\nrpim: gcd on broken, seed 0: {reason}\n"
         "rpim: 2 of 4 cells failed; the same command tries them again.\n"

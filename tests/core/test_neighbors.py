@@ -1,4 +1,4 @@
-"""Nearest neighbours against every distance there is, and propagation by hand."""
+"""Nearest neighbors against every distance there is, and propagation by hand."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_the_nearest_by_brute_force(n, k, seed):
     assert found.shape == (n, k)
     expected = np.sort(cosine, axis=1)[:, ::-1][:, :k]
     np.testing.assert_allclose(np.take_along_axis(cosine, found.numpy(), axis=1), expected, atol=1e-12)
-    assert not (found == torch.arange(n)[:, None]).any(), "no row is its own neighbour"
+    assert not (found == torch.arange(n)[:, None]).any(), "no row is its own neighbor"
 
 
 def test_blocks_give_the_same(monkeypatch):
@@ -38,26 +38,26 @@ def test_blocks_give_the_same(monkeypatch):
     assert torch.equal(nearest_neighbors(x, 4), whole)
 
 
-def test_a_row_that_is_there_twice_has_its_copy_for_a_neighbour():
+def test_a_row_that_is_there_twice_has_its_copy_for_a_neighbor():
     x = unit_rows(5).repeat(2, 1)
     assert nearest_neighbors(x, 1).flatten().tolist() == [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]
 
 
-def test_a_row_alone_has_no_neighbours_and_keeps_what_was_said_of_it():
+def test_a_row_alone_has_no_neighbors_and_keeps_what_was_said_of_it():
     found = nearest_neighbors(unit_rows(1), 5)
     assert found.shape == (1, 0)
     p = torch.tensor([[0.3, 0.7]])
     assert torch.equal(propagate(p, found, torch.empty(0, dtype=torch.long)), p)
 
 
-def test_the_mean_over_neighbours_by_hand():
+def test_the_mean_over_neighbors_by_hand():
     values = torch.tensor([[1.0], [2.0], [4.0]])
     assert neighbor_mean(values, torch.tensor([[1, 2], [0, 0], [0, 1]])).flatten().tolist() == [3.0, 1.0, 1.5]
     assert values.flatten().tolist() == [1.0, 2.0, 4.0], "which stay as they are"
 
 
 def test_propagation_by_hand():
-    # Row 0 is labelled; row 1 has it for a neighbour, row 2 has row 1.
+    # Row 0 is labelled; row 1 has it for a neighbor, row 2 has row 1.
     p = torch.tensor([[0.1, 0.9], [0.4, 0.6], [0.2, 0.8]])
     graph, labels = torch.tensor([[1], [0], [1]]), torch.tensor([0])
     once = propagate(p, graph, labels, alpha=0.25, rounds=1)
@@ -87,7 +87,7 @@ def test_labelled_rows_keep_their_label_and_rows_sum_to_one(n, n_labelled, seed)
     assert found.min() >= 0.0
 
 
-def test_neighbours_come_closer_together(blobs):
+def test_neighbors_come_closer_together(blobs):
     x, truth = blobs([20, 20, 20], 8)
     p = torch.softmax(torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), dim=1)
     found = propagate(p, nearest_neighbors(x), torch.empty(0, dtype=torch.long))

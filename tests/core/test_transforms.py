@@ -58,7 +58,7 @@ def test_backward_against_autograd_and_adding_up(name, make_transform, plain_h):
 
 
 @pytest.mark.parametrize("name", ["semantic-bias", "low-rank", "semantic-scale-bias"])
-def test_normalised_ones_give_unit_rows(name, make_transform):
+def test_normalized_ones_give_unit_rows(name, make_transform):
     x_new = make_transform(name, N_FEATURES, move=2.0)(rows())
     torch.testing.assert_close(x_new.norm(dim=1), torch.ones(7, dtype=torch.float64))
 

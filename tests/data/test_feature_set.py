@@ -152,14 +152,14 @@ def test_rows_are_of_length_one(monkeypatch, block_values):
     np.testing.assert_array_equal(original, X)
 
 
-def test_rows_of_extreme_size_are_normalised():
+def test_rows_of_extreme_size_are_normalized():
     rows = FeatureSet.from_arrays(np.array([[3e300, 4e300], [3e-310, 4e-310]])).rows(dtype=np.float64)
     np.testing.assert_allclose(rows, [[0.6, 0.8], [0.6, 0.8]])
 
 
 def test_rows_as_they_are_is_a_copy():
     features = FeatureSet.from_arrays(np.asfortranarray(X))
-    rows = features.rows(normalise=False)
+    rows = features.rows(normalize=False)
     np.testing.assert_array_equal(rows, X)
     assert rows.flags.c_contiguous
     assert not np.shares_memory(rows, features.X)
@@ -172,16 +172,16 @@ def test_rows_of_a_view():
         features.rows(view=3)
 
 
-def test_rows_of_zeros_cannot_be_normalised():
+def test_rows_of_zeros_cannot_be_normalized():
     features = FeatureSet.from_arrays(np.vstack([X, np.zeros((2, 3))]))
-    assert features.rows(normalise=False).shape == (6, 3)
+    assert features.rows(normalize=False).shape == (6, 3)
     with pytest.raises(InputError, match=r"X has 2 rows \(4, 5\) of zeros only"):
         features.rows()
 
 
 def test_rows_too_large_for_the_type():
     with pytest.raises(InputError, match="too large for float32"):
-        FeatureSet.from_arrays(np.array([[1e300]])).rows(normalise=False)
+        FeatureSet.from_arrays(np.array([[1e300]])).rows(normalize=False)
 
 
 def test_fingerprint_does_not_depend_on_type_or_blocks(monkeypatch):

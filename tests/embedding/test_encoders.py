@@ -62,7 +62,7 @@ def test_the_encoder_of_the_paper(tmp_path):
     assert (encoder.prepare.size, encoder.prepare.mean) == (224, (0.485, 0.456, 0.406))
     pixels = encoder.prepare(picture(size=230))
     with torch.inference_mode():
-        tokens = model.forward_features(encoder.normalised([pixels]))  # (1, 197, 768)
+        tokens = model.forward_features(encoder.normalized([pixels]))  # (1, 197, 768)
     row = encoder.encode([pixels])
     assert row.shape == (1, 768)
     np.testing.assert_allclose(row, tokens[:, 0].numpy(), atol=1e-4)

@@ -450,7 +450,7 @@ def test_the_command_writes_an_encoder_that_embed_takes(command, source, items, 
     code, out, err = command("embed", "images", "--encoder", "tuned.safetensors", "-o", "features.npz", "--workers", 0)
     assert code == 0, err
     features = FeatureSet.read("features.npz")
-    assert features.rows(normalise=False).shape == (18, 256)
+    assert features.rows(normalize=False).shape == (18, 256)
     assert features.metadata["encoder"] == TimmEncoder("tuned.safetensors").identity
 
     code, out, err = command(*run)

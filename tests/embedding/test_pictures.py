@@ -81,7 +81,7 @@ def test_what_cannot_be_read_says_why(tmp_path, noise):
 
 
 def test_preprocessing_is_that_of_timm(noise):
-    """Resize, cut the middle out, normalise: the same as the transformation that timm's models were evaluated with."""
+    """Resize, cut the middle out, normalize: the same as the transformation that timm's models were evaluated with."""
     timm_data = library("timm.data")
     for size, crop in ((64, 0.875), (32, 1.0), (48, 0.9)):
         ours = Preprocessing(size=size, crop=crop)

@@ -67,7 +67,7 @@ def test_discover_says_what_it_found_in_words(finished):
     ) in " ".join(out.split())
     for row in discovery.classes_table():
         if not row.known:
-            numbers = rf"{row.rows} +{row.mean_sureness:.0%} +{row.stability:.0%} +{row.nearest_known}"
+            numbers = rf"{row.rows} +{row.mean_confidence:.0%} +{row.stability:.0%} +{row.nearest_known}"
             assert re.search(rf"^{row.name} +{numbers} ", out, re.MULTILINE)
     assert "[red]" in out  # a user's text is never markup
     assert "Known classes, with their rows: ant" in out
@@ -113,7 +113,7 @@ def test_integer_labels_pim_and_truth(command):
         0.1,
         "--weight-decay",
         0.01,
-        "--no-normalise",
+        "--no-normalize",
         "--device",
         "cpu",
     )
@@ -121,7 +121,7 @@ def test_integer_labels_pim_and_truth(command):
     assert re.search(r"Against the truth, on the rows without a label: All [\d.]+%  Known [\d.]+%  Unknown ", out)
     discovery = Discovery.load("run")
     assert discovery.classes.tolist() == [0, 1, 2, 3, 4, 5]
-    assert discovery.model.normalise is False
+    assert discovery.model.normalize is False
 
 
 def test_labels_from_a_file_of_their_own(command):
@@ -146,7 +146,7 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = Discovery.load(run).predict(X[:20]).tolist()
     assert [row["label"] for row in rows] == expected
-    assert list(rows[0]) == ["id", "label", "known", "sureness", "second", "second_sureness", "outlier"]
+    assert list(rows[0]) == ["id", "label", "known", "confidence", "second", "runner_up_confidence", "outlier"]
     assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
     assert Path("new.csv").read_text() == out
     assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
@@ -176,7 +176,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
         assert 0 <= row["stability"] <= 1
         typical, doubtful = (np.isin(discovery.ids, row[name]) for name in ("typical", "doubtful"))
         assert (discovery.labels[typical | doubtful] == row["name"]).all()
-        assert discovery.sureness[typical].min() >= discovery.sureness[doubtful].max() - 0.01
+        assert discovery.confidence[typical].min() >= discovery.confidence[doubtful].max() - 0.01
     assert command("classes", run, "-o", "classes.csv") == (0, "", "")
     assert len(Path("classes.csv").read_text().splitlines()) == 7
     code, _, err = command("classes", run, "-o", "classes.csv")
@@ -443,7 +443,7 @@ BAD_INPUT = {
     "object array": (lambda: save("d.npz", X.astype(object)), "d.npz holds pickled objects, which are never loaded"),
     "missing file": (lambda: "nowhere.npz", "nowhere.npz is not there or not a file"),
     "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
-    "unknown settings": (lambda: (save("d.npz"), "--settings", "x"), "--settings 'x' is unknown: choose among"),
+    "unknown settings": (lambda: (save("d.npz"), "--preset", "x"), "--preset 'x' is unknown: choose among"),
     "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of RPIM must be"),
     "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),

@@ -85,7 +85,7 @@ def test_a_shard_is_in_memory_or_read_again_as_it_fits(ray_here, problem):
     x, y, folder = problem
     shard = row_shards.cut(RowFiles(folder), 2)[1]
     codes = y[shard.start : shard.stop]
-    prepare = Preparation(normalise=False, components=None, device=torch.device("cpu"))
+    prepare = Preparation(normalize=False, components=None, device=torch.device("cpu"))
 
     def engine(memory, cache=True):
         return shard.blocks(codes, 12, prepare, lambda total: total, memory=memory, cache=cache)
@@ -165,7 +165,7 @@ def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
         "--ray",
         "--workers",
         "2",
-        "--settings",
+        "--preset",
         "paper",
         "--trade-off",
         "0.1",
@@ -189,7 +189,7 @@ def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
     found = Discovery.load("run")
     assert found.model.n_iter_ == 1000
     x, y = np.concatenate([np.load(path) for path in sorted(Path("rows").iterdir())]), np.load("y.npy")
-    whole = RPIM(12, settings="paper", trade_off=0.1, weight_decay=0.01, random_state=0).fit(x, y)
+    whole = RPIM(12, preset="paper", trade_off=0.1, weight_decay=0.01, random_state=0).fit(x, y)
     assert (found.labels == whole.labels_).mean() >= 0.999
 
 

@@ -70,10 +70,10 @@ def test_the_limit_of_far_is_a_share_of_the_labelled_rows():
 
 
 def test_the_threshold_parts_known_from_hidden_classes_best():
-    sureness = np.array([0.2, 0.3, 0.6, 0.65, 0.7, 0.8, 0.95])
+    confidence = np.array([0.2, 0.3, 0.6, 0.65, 0.7, 0.8, 0.95])
     known = np.array([False, False, True, True, False, True, True])
-    assert parting_threshold(known, sureness) == 0.3  # 4/4 - 1/3; at 0.7 it is 2/4 - 0
-    assert parting_threshold(~known, sureness) == 0.65  # 1/3 - 2/4: the least harm that a threshold can do
+    assert parting_threshold(known, confidence) == 0.3  # 4/4 - 1/3; at 0.7 it is 2/4 - 0
+    assert parting_threshold(~known, confidence) == 0.65  # 1/3 - 2/4: the least harm that a threshold can do
     assert parting_threshold(known, np.full(7, 0.4)) == 0.75, "nothing to part by: scikit-learn's"
 
 
@@ -127,7 +127,7 @@ def test_labels_spread_along_a_curve_where_the_nearest_mean_is_wrong():
     X = np.r_[np.c_[np.cos(angle), np.sin(angle)], np.c_[1 - np.cos(angle), 0.5 - np.sin(angle)]]
     truth = np.repeat([0, 1], 100)
     y = np.where(np.arange(200) % 10 == 0, truth, -1)
-    model = SpreadLabels(n_classes=2, normalise=False).fit(X, y)
+    model = SpreadLabels(n_classes=2, normalize=False).fit(X, y)
     assert (model.labels_ == truth).all()
     assert (model.predict(X) == truth).mean() < 0.95, "new rows go to the nearest class mean"
 
@@ -136,12 +136,12 @@ def test_a_part_of_the_graph_without_a_seed_takes_the_class_of_the_nearest_one()
     X = np.r_[np.linspace(0, 1, 5), np.linspace(10, 11, 5), np.linspace(30, 31, 5)][:, None]
     y = np.full(15, -1)
     y[[0, 5]] = [0, 1]
-    model = SpreadLabels(n_classes=2, n_neighbors=3, normalise=False).fit(X, y)
+    model = SpreadLabels(n_classes=2, n_neighbors=3, normalize=False).fit(X, y)
     assert model.labels_.tolist() == [0] * 5 + [1] * 10
 
 
 def test_self_training_reaches_rows_that_the_labels_alone_do_not():
-    """Two classes along a half circle, labelled at its ends: what lies between is sure once its neighbours are."""
+    """Two classes along a half circle, labelled at its ends: what lies between is sure once its neighbors are."""
     angle = np.radians(np.r_[0:86:2, 96:182:2])
     X = np.c_[np.cos(angle), np.sin(angle)]
     truth = (angle > np.pi / 2).astype(int)
@@ -204,7 +204,7 @@ def test_one_new_class_and_none(method):
 @pytest.mark.parametrize(
     ("X", "y", "n_classes"),
     [
-        (np.eye(5), [0, 1, -1, -1, -1], 4),  # fewer rows than neighbours
+        (np.eye(5), [0, 1, -1, -1, -1], 4),  # fewer rows than neighbors
         (np.eye(3), [0, 1, -1], 3),
         (np.eye(3)[[0, 1] * 20], [0, 1] * 5 + [-1] * 30, 5),  # more classes than different rows
         (np.repeat(np.eye(4), 20, axis=0), ([0] * 10 + [-1] * 10) + ([1] * 10 + [-1] * 10) + [-1] * 40, 4),

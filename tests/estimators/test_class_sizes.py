@@ -13,7 +13,7 @@ from rpim.core.initialization import Start, estimated_shares, single_start
 from rpim.core.training import Objective
 from rpim.estimators import RIM, TIM
 from rpim.estimators.base import Problem
-from rpim.estimators.committee import sizes_at_start, train
+from rpim.estimators.committee import sizes_at_start, train_from_clusters
 
 GIVEN = {"trade_off": 0.1, "weight_decay": 0.01, "random_state": 0}
 LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
@@ -61,7 +61,7 @@ def test_members_that_estimate_sizes_leave_them_more_as_they_are(case):
     x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
     spreads = {}
     for class_sizes in ("equal", "estimated"):
-        head, _ = train(
+        head, _ = train_from_clusters(
             x, labels, 10, Objective(), RPIM()._new_head, class_sizes=class_sizes, seed=0, weight_decay=0.01
         )
         spreads[class_sizes] = float(estimated_shares(head.predict(x), head.prototypes).std())
@@ -135,7 +135,7 @@ def test_rim_and_tim_take_classes_to_be_equal(method, case):
 
 def test_the_published_procedure_takes_classes_to_be_equal(case):
     X, y, _ = case([12] * 10)
-    model = PIM(10, settings="paper", weight_decay=0.01, max_iter=5, n_init=2, random_state=0).fit(X, y)
+    model = PIM(10, preset="paper", weight_decay=0.01, max_iter=5, n_init=2, random_state=0).fit(X, y)
     assert model.class_sizes_ == "equal"
     assert set(model.search_) == {"trade_off"}
 

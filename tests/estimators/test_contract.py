@@ -84,11 +84,11 @@ def test_the_number_of_classes_is_estimated_when_it_is_not_given(problem):
     assert len(model.n_classes_curve_) > 3
 
 
-@pytest.mark.parametrize("settings", ["default", "paper"])
-def test_rpim_without_its_parts_is_pim_to_the_last_bit(settings, problem):
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_rpim_without_its_parts_is_pim_to_the_last_bit(preset, problem):
     X, y, _ = problem
-    shared = {"n_classes": 6, "settings": settings, "max_iter": 30, "n_init": 3, "random_state": 3}
-    if settings == "default":
+    shared = {"n_classes": 6, "preset": preset, "max_iter": 30, "n_init": 3, "random_state": 3}
+    if preset == "default":
         shared["n_members"] = 1
     pim = PIM(**shared).fit(X, y)
     bare = RPIM(**shared, h="none", pseudo_labels=False, mixed_labels=False).fit(X, y)
@@ -258,7 +258,7 @@ def test_the_search_of_the_paper(n_members, problem):
 @pytest.mark.parametrize("method", [RPIM, PIM])
 def test_the_published_procedure_is_one_fit(method, problem):
     X, y, _ = problem
-    model = method(6, settings="paper", n_members="auto", trade_off=0.1, weight_decay=0.01, n_init=2, max_iter=5)
+    model = method(6, preset="paper", n_members="auto", trade_off=0.1, weight_decay=0.01, n_init=2, max_iter=5)
     model.fit(X, y)
     assert (model.n_members_, model.n_iter_) == (1, 5)
     assert not hasattr(model, "stability_")
@@ -305,7 +305,7 @@ def test_every_method_finds_separated_groups_and_keeps_the_contract(name, proble
 def test_kmeans_and_gcd_predict_the_nearest_centroid(problem):
     X, y, _ = problem
     for method in (KMeans, GCD):
-        model = method(n_classes=6, normalise=False, random_state=0).fit(X, y)
+        model = method(n_classes=6, normalize=False, random_state=0).fit(X, y)
         far = np.linalg.norm(X[:, None] - model.head_.prototypes.numpy()[None], axis=2)
         assert (model.predict(X) == model.classes_[far.argmin(axis=1)]).all()
         # A Gaussian of variance 1 / tau around each centroid.

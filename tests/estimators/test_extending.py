@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InputError
-from rpim.core.exemplars import ROWS_PER_CLASS, Memory, remember
-from rpim.core.novelty import Arrival, Likeness, is_there, n_classes_to_add, one_of_each
+from rpim.core.exemplars import ROWS_PER_CLASS, Exemplars, select_exemplars
+from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each
 from rpim.estimators import KMeans
 from rpim.estimators.extending import name_classes
 
@@ -30,7 +30,7 @@ def test_memory_keeps_labelled_rows_first_and_not_too_many():
     n, n_labelled = 400, 50
     x = torch.arange(n, dtype=torch.float32)[:, None]  # a row says its number
     classes = torch.cat([torch.zeros(n_labelled, dtype=torch.long), torch.arange(n - n_labelled) % 3])
-    memory = remember(x, classes, n_labelled, 3, torch.arange(n).float(), seeded())
+    memory = select_exemplars(x, classes, n_labelled, 3, torch.arange(n).float(), seeded())
     assert torch.bincount(memory.classes).tolist() == [ROWS_PER_CLASS] * 3
     assert torch.equal(classes[memory.rows[:, 0].long()], memory.classes)
     assert bool(memory.labelled[memory.classes == 0].all()), "50 rows of class 0 are labelled, so no other is needed"
@@ -39,14 +39,14 @@ def test_memory_keeps_labelled_rows_first_and_not_too_many():
 
 def test_memory_leaves_out_rows_without_a_class_and_takes_small_classes_whole():
     classes = torch.tensor([0, 0, 1, -1, -1, 1, 1])
-    memory = remember(torch.eye(7), classes, 2, 2, torch.zeros(7), seeded())
+    memory = select_exemplars(torch.eye(7), classes, 2, 2, torch.zeros(7), seeded())
     assert sorted(memory.rows.argmax(dim=1).tolist()) == [0, 1, 2, 5, 6]
 
 
 def test_unfamiliarity_by_hand():
     # Rows of class 1 fit less well by 10, all of them: that is nothing special.
     classes = torch.tensor([0, 0, 0, 1, 1, 1])
-    memory = remember(torch.eye(6), classes, 6, 2, torch.tensor([1.0, 2.0, 3.0, 11.0, 12.0, 13.0]), seeded())
+    memory = select_exemplars(torch.eye(6), classes, 6, 2, torch.tensor([1.0, 2.0, 3.0, 11.0, 12.0, 13.0]), seeded())
     assert memory.typical.tolist() == [2.0, 12.0]
     assert memory.unfamiliarity(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([0, 0, 0])).tolist() == pytest.approx(
         [0.0, 4 / 6, 1.0]
@@ -55,8 +55,8 @@ def test_unfamiliarity_by_hand():
 
 
 def test_memory_to_the_disk_and_back():
-    memory = remember(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
-    back = Memory.from_tensors(memory.tensors(), n_classes=3, n_features=4)
+    memory = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
+    back = Exemplars.from_tensors(memory.tensors(), n_classes=3, n_features=4)
     assert torch.allclose(back.rows, memory.rows, atol=1e-3)
     for name in ("classes", "labelled", "scores"):
         assert torch.equal(getattr(back, name), getattr(memory, name))
@@ -64,9 +64,9 @@ def test_memory_to_the_disk_and_back():
 
 @pytest.mark.parametrize("wrong", [{"n_classes": 2, "n_features": 4}, {"n_classes": 3, "n_features": 5}])
 def test_memory_of_another_model_is_refused(wrong):
-    memory = remember(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
+    memory = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
     with pytest.raises(ValueError, match="memory"):
-        Memory.from_tensors(memory.tensors(), **wrong)
+        Exemplars.from_tensors(memory.tensors(), **wrong)
 
 
 # -- how many classes -----------------------------------------------------------------------------------------------
@@ -74,37 +74,39 @@ def test_memory_of_another_model_is_refused(wrong):
 
 def told_blobs(blobs, n_classes=6, size=20):
     x, classes = blobs([size] * n_classes, n_features=30)
-    return Memory(x, classes, torch.ones(len(x), dtype=torch.bool), torch.zeros(n_classes), torch.linspace(0, 1, 100))
+    return Exemplars(
+        x, classes, torch.ones(len(x), dtype=torch.bool), torch.zeros(n_classes), torch.linspace(0, 1, 100)
+    )
 
 
 def arriving(blobs, sizes, unfamiliarity, spread=0.05):
     """Rows of new blobs, at directions that those in memory do not have."""
     x, classes = blobs([0] * 10 + sizes, n_features=30, seed=1, spread=spread)
-    return Arrival(x, torch.full((len(x),), unfamiliarity)), classes
+    return NewBatch(x, torch.full((len(x),), unfamiliarity)), classes
 
 
 def test_rows_above_one_half_in_excess_are_new():
-    arrival = Arrival(torch.eye(10), torch.tensor([0.1, 0.3, *[0.9] * 8]))
+    arrival = NewBatch(torch.eye(10), torch.tensor([0.1, 0.3, *[0.9] * 8]))
     assert arrival.n_new_rows == pytest.approx(6.0)  # eight of ten are above one half, so 2 * 0.8 - 1 of ten
-    assert Arrival(torch.eye(10), torch.linspace(0, 1, 10)).n_new_rows == pytest.approx(0.0)
+    assert NewBatch(torch.eye(10), torch.linspace(0, 1, 10)).n_new_rows == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("n_new", [1, 3, 8])
 def test_as_many_classes_as_blobs_arrive(blobs, n_new):
     arrival, _ = arriving(blobs, [25] * n_new, unfamiliarity=0.95)
-    assert n_classes_to_add(arrival, Likeness.among(told_blobs(blobs), seeded()), seeded()) == n_new
+    assert n_classes_to_add(arrival, PairSimilarity.among(told_blobs(blobs), seeded()), seeded()) == n_new
 
 
 def test_familiar_rows_bring_no_class(blobs):
-    likeness = Likeness.among(told_blobs(blobs), seeded())
-    assert n_classes_to_add(arriving(blobs, [25] * 3, unfamiliarity=0.4)[0], likeness, seeded()) == 0
+    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    assert n_classes_to_add(arriving(blobs, [25] * 3, unfamiliarity=0.4)[0], similarity, seeded()) == 0
     two_rows, _ = arriving(blobs, [2], unfamiliarity=0.99)
-    assert n_classes_to_add(two_rows, likeness, seeded()) == 0
+    assert n_classes_to_add(two_rows, similarity, seeded()) == 0
 
 
 def test_memory_without_labelled_pairs_says_nothing(blobs):
     memory = dataclasses.replace(told_blobs(blobs), labelled=torch.zeros(120, dtype=torch.bool))
-    assert Likeness.among(memory, seeded()) is None
+    assert PairSimilarity.among(memory, seeded()) is None
     assert n_classes_to_add(arriving(blobs, [25], unfamiliarity=0.9)[0], None, seeded()) == 0
 
 
@@ -112,14 +114,20 @@ def test_two_halves_of_a_blob_are_one_class(blobs):
     arrival, classes = arriving(blobs, [20, 20, 20], unfamiliarity=0.95)
     found = classes - 10
     found[::2][:10] = 3  # half of the rows of the first blob under another number
-    likeness = Likeness.among(told_blobs(blobs), seeded())
-    assert one_of_each(arrival.x, found, 5, likeness, seeded()).tolist() == [0, 1, 2, 0, 4]  # 4 has no rows, and stays
+    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    assert one_of_each(arrival.x, found, 5, similarity, seeded()).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        4,
+    ]  # 4 has no rows, and stays
 
 
 def test_a_class_needs_rows_that_are_unfamiliar():
     found = torch.tensor([5] * 6 + [6] * 6 + [7] * 3)
     unfamiliarity = torch.tensor([0.9] * 6 + [0.9] * 2 + [0.1] * 4 + [0.9] * 3)
-    assert is_there(Arrival(torch.eye(15), unfamiliarity), found, 5, 9).tolist() == [True, False, False, False]
+    assert is_there(NewBatch(torch.eye(15), unfamiliarity), found, 5, 9).tolist() == [True, False, False, False]
 
 
 # -- names ----------------------------------------------------------------------------------------------------------
@@ -276,7 +284,7 @@ def test_bad_rows_and_old_models_are_refused_in_one_sentence(world, first):
     with pytest.raises(InputError, match="y has 3 values but X has 5 rows"):
         copied(first).extend(X[:5], [0, 1, -1])
     old = copied(first)
-    del old.memory_
+    del old.exemplars_
     with pytest.raises(InputError, match="The model remembers none of its rows"):
         old.extend(X[:5])
 

@@ -1,4 +1,4 @@
-"""The number of classes: counted by neighbours, by Max-ACC, and as the estimators, the function and the command do."""
+"""The number of classes: counted by neighbors, by Max-ACC, and as the estimators, the function and the command do."""
 
 import dataclasses
 import io
@@ -14,7 +14,7 @@ from rpim import RPIM, InputError, estimate_n_classes
 from rpim._common.progress import Progress
 from rpim.estimators.class_count import ESTIMATORS, ClassCount
 from rpim.estimators.count_by_max_acc import max_acc
-from rpim.estimators.count_by_neighbors import Recapture, count_by_neighbours
+from rpim.estimators.count_by_neighbors import Recapture, count_by_neighbors
 from rpim.estimators.count_classes import count_classes
 
 
@@ -30,15 +30,15 @@ def discovery(blobs, n_classes, n_known, size=24, seed=0, spread=0.05):
     return x[rows], truth[is_labelled]
 
 
-# -- by neighbours --------------------------------------------------------------------------------------------------
+# -- by neighbors --------------------------------------------------------------------------------------------------
 
 
-def recapture(same, wrong, neighbours, marked, n_rows):
-    return Recapture(*(np.asarray(values, dtype=float) for values in (same, wrong, neighbours, marked)), n_rows)
+def recapture(same, wrong, neighbors, marked, n_rows):
+    return Recapture(*(np.asarray(values, dtype=float) for values in (same, wrong, neighbors, marked)), n_rows)
 
 
-def test_clean_neighbourhoods_by_hand():
-    # Half of the neighbours carry the label, so a class of ten labelled rows has twenty; 100 rows are five classes.
+def test_clean_neighborhoods_by_hand():
+    # Half of the neighbors carry the label, so a class of ten labelled rows has twenty; 100 rows are five classes.
     counted = recapture([15, 15, 15], [0, 0, 0], [30, 30, 30], [10, 10, 10], n_rows=100)
     assert counted.own_share == 1.0
     log_classes, error = counted.log_classes()
@@ -46,8 +46,8 @@ def test_clean_neighbourhoods_by_hand():
     assert error == pytest.approx(0.0, abs=1e-12)
 
 
-def test_wrong_neighbours_are_taken_off_by_hand():
-    # 30 of 100 rows are labelled, so 3 wrong labels are 10 wrong rows: of 30 neighbours 20 are of the class, of which
+def test_wrong_neighbors_are_taken_off_by_hand():
+    # 30 of 100 rows are labelled, so 3 wrong labels are 10 wrong rows: of 30 neighbors 20 are of the class, of which
     # 10 are labelled: half of the class again, and five classes.
     counted = recapture([10, 10, 10], [3, 3, 3], [30, 30, 30], [10, 10, 10], n_rows=100)
     assert counted.own_share == pytest.approx(2 / 3)
@@ -68,42 +68,42 @@ def test_two_known_classes_and_one_are_enough_to_answer():
 
 
 def test_nothing_in_common_still_gives_a_number():
-    # No neighbour has the own label, and there are more wrong ones than neighbours.
+    # No neighbor has the own label, and there are more wrong ones than neighbors.
     log_classes, _ = recapture([0, 0, 0], [9, 9, 9], [10, 10, 10], [10, 10, 10], n_rows=300).log_classes()
     assert np.isfinite(log_classes)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("n_classes", "n_known"), [(10, 5), (12, 9), (20, 6)])
-def test_neighbours_count_blobs(blobs, n_classes, n_known, seed):
-    found = count_by_neighbours(*discovery(blobs, n_classes, n_known, size=40, seed=seed), generator=seeded())
+def test_neighbors_count_blobs(blobs, n_classes, n_known, seed):
+    found = count_by_neighbors(*discovery(blobs, n_classes, n_known, size=40, seed=seed), generator=seeded())
     assert abs(found.n_classes / n_classes - 1) <= 0.15, found
     assert found.low <= found.n_classes <= found.high
     assert found.chosen in found.curve
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbours_count_blobs_that_run_into_each_other(blobs, seed):
+def test_neighbors_count_blobs_that_run_into_each_other(blobs, seed):
     x, labels = discovery(blobs, n_classes=20, n_known=10, size=60, seed=seed, spread=0.35)
-    found = count_by_neighbours(x, labels, generator=seeded())
+    found = count_by_neighbors(x, labels, generator=seeded())
     own = (labels[_nearest(x, labels)] == labels).float().mean()
     assert own < 0.8, "otherwise there is nothing to correct"
     assert abs(found.n_classes / 20 - 1) <= 0.25, found
 
 
 def _nearest(x, labels):
-    likeness = x[: len(labels)] @ x[: len(labels)].T
-    return likeness.fill_diagonal_(-1).argmax(dim=1)
+    similarity = x[: len(labels)] @ x[: len(labels)].T
+    return similarity.fill_diagonal_(-1).argmax(dim=1)
 
 
 def test_most_labelled_rows_are_looked_around_once(blobs, monkeypatch):
-    from rpim.estimators import count_by_neighbors as neighbours
+    from rpim.estimators import count_by_neighbors as neighbors
 
     x, labels = discovery(blobs, n_classes=8, n_known=4, size=40)
-    monkeypatch.setattr(neighbours, "MAX_ROWS", 30)
-    monkeypatch.setattr(neighbours, "_BLOCK_ELEMENTS", 7 * len(x))  # seven rows at a time
+    monkeypatch.setattr(neighbors, "MAX_ROWS", 30)
+    monkeypatch.setattr(neighbors, "_BLOCK_ELEMENTS", 7 * len(x))  # seven rows at a time
     heard = []
-    found = count_by_neighbours(x, labels, generator=seeded(), on_rows=heard.append)
+    found = count_by_neighbors(x, labels, generator=seeded(), on_rows=heard.append)
     assert heard == [7, 7, 7, 7, 2]
     assert 5 <= found.n_classes <= 12
 
@@ -236,8 +236,8 @@ def test_rows_in_any_order_and_names_for_classes(problem):
 
 
 def test_an_unknown_method_is_refused(problem):
-    with pytest.raises(InputError, match="did you mean neighbours"):
-        estimate_n_classes(*problem, method="neighbors")
+    with pytest.raises(InputError, match="did you mean neighbors"):
+        estimate_n_classes(*problem, method="neighbours")
 
 
 def test_a_count_is_brought_into_bounds():

@@ -231,7 +231,7 @@ def test_clone_keeps_every_parameter_and_fits_the_same(problem):
         "feature_dropout": 0.03,
         "temperature": 8.0,
         "n_components": 8,
-        "normalise": False,
+        "normalize": False,
         "device": "cpu",
         "random_state": 3,
         "verbose": 0,

@@ -209,7 +209,7 @@ def test_search_wants_all_words_in_text_or_id(client):
 def test_columns_are_amounts_or_kinds(client, bench):
     columns = client.get("/api/run").json()["columns"]
     assert columns == {
-        "sureness": "sureness",
+        "confidence": "confidence",
         "outlier": "how little it fits",
         "given": "given label",
         "split": "split",
@@ -218,8 +218,8 @@ def test_columns_are_amounts_or_kinds(client, bench):
     }
     legend = {key: client.get(f"/api/columns/{key}/legend").json() for key in columns}
     values = {key: np.frombuffer(client.get(f"/api/columns/{key}").content, "<f4") for key in columns}
-    assert legend["sureness"] == {"ends": ["0%", "100%"], "kinds": [], "others": 0}
-    np.testing.assert_array_equal(values["sureness"], bench.versions[0].sureness)
+    assert legend["confidence"] == {"ends": ["0%", "100%"], "kinds": [], "others": 0}
+    np.testing.assert_array_equal(values["confidence"], bench.versions[0].confidence)
     assert legend["outlier"]["ends"] == ["fits", "fits least"]
     assert sorted(legend["given"]["kinds"]) == ["ant", "bee", "cat"]
     np.testing.assert_array_equal(np.isnan(values["given"]), ~bench.labelled)

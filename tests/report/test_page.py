@@ -57,16 +57,16 @@ def discovery():
     return fitted(feature_set())
 
 
-def by_hand(discovery, labels, given, sureness, **more):
+def by_hand(discovery, labels, given, confidence, **more):
     """The discovery with other rows: everything that the page says of rows is then known beforehand."""
     labels = np.array(labels)
     rows = Assignments(
         ids=np.arange(100, 100 + len(labels)),
         labels=labels,
         known=np.isin(labels, ["ant", "bee"]),
-        sureness=np.array(sureness, dtype=np.float32),
+        confidence=np.array(confidence, dtype=np.float32),
         second=labels,
-        second_sureness=np.zeros(len(labels), np.float32),
+        runner_up_confidence=np.zeros(len(labels), np.float32),
         outlier=np.zeros(len(labels), np.float32),
         given=np.array(given),
         **more,
@@ -136,7 +136,7 @@ def test_what_was_asked_and_found_by_hand(seven):
     values = {counted: value for value, counted in found.numbers}
     assert values["rows"] == "7"
     assert values["of the unlabelled rows are in new classes"] == "60%"
-    assert values["mean sureness of the unlabelled rows"] == "75%"  # of 0.9, 0.8, 0.6 and 0.7
+    assert values["mean confidence of the unlabelled rows"] == "75%"  # of 0.9, 0.8, 0.6 and 0.7
 
 
 def test_what_has_to_be_said_beside(seven):
@@ -536,8 +536,8 @@ def test_the_map_in_the_page_is_that_of_the_rows(discovery, tmp_path):
     codes = np.frombuffer(base64.b64decode(data["classes"]), "<u2")
     assert [data["names"][code] for code in codes] == discovery.labels[[3, 7, 59]].tolist()
     assert data["rows"] == [3, 7, 59]
-    sureness = np.frombuffer(base64.b64decode(data["sureness"]), "u1")
-    assert sureness.tolist() == (100 * discovery.sureness[[3, 7, 59]]).round().tolist()
+    confidence = np.frombuffer(base64.b64decode(data["confidence"]), "u1")
+    assert confidence.tolist() == (100 * discovery.confidence[[3, 7, 59]]).round().tolist()
 
 
 @given(st.text())

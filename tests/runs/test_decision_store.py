@@ -134,8 +134,8 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
     script = """
 import sys, itertools
 from pathlib import Path
-from rpim.explorer.decisions import Rename
-from rpim.explorer.store import Store
+from rpim.runs.decisions import Rename
+from rpim.runs.decision_store import Store
 store, before = Store(Path(sys.argv[1])), 0
 for k in itertools.count():
     before = store.add(0, Rename(0, f"name {k}"), str(k), before)

@@ -155,7 +155,7 @@ def test_what_is_written_down_is_read_again(some, data):
             np.testing.assert_array_equal(getattr(again, name), value)
 
 
-def test_neighbouring_rows_take_few_bytes():
+def test_neighboring_rows_take_few_bytes():
     assert len(encode(Junk(np.arange(200_000, dtype=np.int32)))[1]) < 2_000
 
 

@@ -89,7 +89,7 @@ def test_a_loaded_run_predicts_the_same_bits_in_the_users_label_type(kind, tmp_p
         assert restored.dtype == kept.dtype
     np.testing.assert_array_equal(after.given, before.given)
     np.testing.assert_array_equal(after.ids, before.ids)
-    np.testing.assert_array_equal(after.sureness, before.sureness)
+    np.testing.assert_array_equal(after.confidence, before.confidence)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_loaded_run_predicts_the_same_bits_in_the_users_label_type(kind, tmp_p
         (RPIM, {"n_components": 3}),
         (RPIM, {"rank": 2}),
         (RPIM, {"h": "none"}),
-        (RPIM, {"h": "linear-bias", "normalise": False}),
+        (RPIM, {"h": "linear-bias", "normalize": False}),
         (RPIM, {"h": "mlp"}),
         (RPIM, {"h": "semantic-scale-bias", "temperature": 10.0}),
         (PIM, {}),
@@ -229,9 +229,9 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
         ids=np.arange(4),
         labels=np.array(["a", "a", "b", "b"]),
         known=np.ones(4, bool),
-        sureness=quality,
+        confidence=quality,
         second=np.array(["b"] * 4),
-        second_sureness=quality,
+        runner_up_confidence=quality,
         outlier=quality,
         given=np.array(["a", "a", "", "b"]),
         label_quality=quality,
@@ -347,14 +347,24 @@ def test_provenance_says_where_it_came_from(run):
 
 def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery, run):
     table = pq.read_table(run / "assignments.parquet").to_pydict()
-    assert list(table) == ["id", "label", "given", "known", "sureness", "second", "second_sureness", "outlier", "text"]
+    assert list(table) == [
+        "id",
+        "label",
+        "given",
+        "known",
+        "confidence",
+        "second",
+        "runner_up_confidence",
+        "outlier",
+        "text",
+    ]
     probabilities = discovery.model.predict_proba(FeatureSet.from_arrays(X).rows())
     place = {name: k for k, name in enumerate(discovery.classes.tolist())}
     for row in range(120):
         mine = place[table["label"][row]]
-        assert table["sureness"][row] == probabilities[row, mine]
+        assert table["confidence"][row] == probabilities[row, mine]
         others = np.delete(probabilities[row], mine)
-        assert table["second_sureness"][row] == others.max()
+        assert table["runner_up_confidence"][row] == others.max()
         assert probabilities[row, place[table["second"][row]]] == others.max()
         assert table["given"][row] == (None if INTS[row] < 0 else INTS[row])
         assert table["known"][row] == (mine < 3)
@@ -371,15 +381,15 @@ def test_classes_table_by_hand():
         ids=np.arange(4, 12),
         labels=np.array(["a", "a", "new-1", "b", "", "a", "a", "a"]),
         known=np.array([True, True, False, True, False, True, True, True]),
-        sureness=np.array([1.0, 0.5, 0.95, 0.2, 0.0, 0.999, 0.998, 0.003], dtype=np.float32),
+        confidence=np.array([1.0, 0.5, 0.95, 0.2, 0.0, 0.999, 0.998, 0.003], dtype=np.float32),
         second=np.array(["b"] * 8),
-        second_sureness=np.zeros(8, dtype=np.float32),
+        runner_up_confidence=np.zeros(8, dtype=np.float32),
         outlier=np.array([-1, 0, 0, 0, 9, -3, -2, 0], dtype=np.float32),
         given=np.array(["a", "", "", "b", "", "", "", ""]),
     )
     a, b, new_1, new_2 = Discovery(rows, model, {}, stability=np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
     assert (a.name, a.known, a.rows, a.labelled, a.sure_share) == ("a", True, 5, 1, 0.6)
-    assert a.mean_sureness == pytest.approx(0.7)
+    assert a.mean_confidence == pytest.approx(0.7)
     # 4, 9 and 10 are equally sure to a percent, and fit in another order.
     assert (a.typical, a.doubtful) == ([9, 10, 4], [11, 5, 10])
     assert (a.nearest_known, b.nearest_known, new_1.nearest_known, new_2.nearest_known) == ("b", "a", "b", "a")
@@ -390,7 +400,7 @@ def test_classes_table_by_hand():
     assert (b.rows, b.labelled, b.sure_share) == (1, 1, 0.0)
     assert (new_1.known, new_1.rows, new_1.labelled, new_1.sure_share) == (False, 1, 0, 1.0)
     assert new_2.rows == 0
-    assert np.isnan(new_2.mean_sureness)
+    assert np.isnan(new_2.mean_confidence)
 
 
 def test_predict_refuses_rows_of_another_width_or_with_nan(discovery):
@@ -411,7 +421,7 @@ def test_export(suffix, tmp_path):
         assert [row["label"] for row in rows] == discovery.labels.tolist()
         assert [row["given"] for row in rows] == LABELS["text"].tolist()
         assert {row["known"] for row in rows} == {"true", "false"}
-        np.testing.assert_allclose([float(row["sureness"]) for row in rows], discovery.sureness, rtol=1e-5)
+        np.testing.assert_allclose([float(row["confidence"]) for row in rows], discovery.confidence, rtol=1e-5)
     else:
         assert pq.read_table(path).column("label").to_pylist() == discovery.labels.tolist()
     kept = path.read_bytes()
@@ -611,7 +621,7 @@ def test_rows_that_are_all_the_same_are_refused(method, scale):
 
 
 def test_rows_of_one_feature_or_one_direction_may_differ_in_length():
-    PIM(5, max_iter=2, normalise=False).fit(np.arange(1.0, 121.0)[:, None] * X[0], INTS)
+    PIM(5, max_iter=2, normalize=False).fit(np.arange(1.0, 121.0)[:, None] * X[0], INTS)
     PIM(5, max_iter=2).fit(np.arange(1.0, 121.0)[:, None], INTS)
 
 

@@ -111,7 +111,7 @@ def test_blocks_give_what_all_rows_at_once_give(name, write, discovery, predict,
     expected, found = pq.read_table("whole.parquet"), pq.read_table("blocks.parquet")
     assert found.schema.equals(expected.schema)
     for column in expected.column_names:
-        if column in ("sureness", "second_sureness", "outlier"):  # a product of matrices is rounded by its size
+        if column in ("confidence", "runner_up_confidence", "outlier"):  # a product of matrices is rounded by its size
             np.testing.assert_allclose(found[column].to_numpy(), expected[column].to_numpy(), rtol=1e-4)
         else:
             assert found[column].to_pylist() == expected[column].to_pylist()
@@ -139,7 +139,7 @@ def test_probabilities_and_refined_rows(discovery, predict, small_blocks):
     assert [name for name in lines[0] if name.startswith("prob")] == [f"probability_{c}" for c in model.classes_]
     for line, expected in zip(lines, model.predict_proba(unit), strict=True):
         np.testing.assert_allclose([float(line[f"probability_{c}"]) for c in model.classes_], expected, rtol=1e-4)
-        assert line["sureness"] == line[f"probability_{line['label']}"]
+        assert line["confidence"] == line[f"probability_{line['label']}"]
     for arguments in (("--refined",), ("--refined", "-o", "n.csv")):
         code, out, err = predict("n.npy", *arguments)
         assert (code, out) == (2, "")
@@ -263,7 +263,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(run, tmp_path, interrupt):
     np.save(tmp_path / "n.npy", rows(40, 3))
     script = """
 import sys, time
-from rpim import prediction
+from rpim.runs import predictor as prediction
 from rpim.cli.main import main
 from rpim.data.formats import column_stream
 column_stream.BLOCK_ROWS = 10
@@ -291,7 +291,7 @@ def test_memory_does_not_grow_with_the_rows(run, tmp_path):
 import sys
 from rpim.benchmark.cell import peak_memory_mb
 from rpim.data.formats import column_stream
-from rpim.prediction import Predictor
+from rpim.runs.predictor import Predictor
 column_stream.BLOCK_ROWS = 1000  # a dozen blocks, after which no allocator needs more
 Predictor.load(sys.argv[1]).assign_file(sys.argv[2], sys.argv[2] + ".out.parquet", probabilities=True)
 print(peak_memory_mb())

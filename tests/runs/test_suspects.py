@@ -45,9 +45,9 @@ def found():
         ids=np.arange(n),
         labels=np.array(["a", "b", "b", "a", "new-1"]),
         known=np.arange(n) < 4,
-        sureness=np.ones(n, np.float32),
+        confidence=np.ones(n, np.float32),
         second=np.array(["b"] * n),
-        second_sureness=np.zeros(n, np.float32),
+        runner_up_confidence=np.zeros(n, np.float32),
         outlier=np.zeros(n, np.float32),
         given=np.array(["a", "b", "b", "a", ""]),
         label_quality=np.array([0.1, 0.2, 0.9, 0.8, np.nan], np.float32),
@@ -218,7 +218,7 @@ def test_a_committee_is_fitted_again_with_what_its_members_differ_in():
 
 def test_what_was_searched_is_not_searched_again():
     searched = again(
-        RPIM(6, settings="paper"),
+        RPIM(6, preset="paper"),
         search_={"trade_off": {0.1: 1.0}, "weight_decay": {0.02: 1.0}},
         trade_off_=0.1,
         weight_decay_=0.01,
@@ -226,7 +226,7 @@ def test_what_was_searched_is_not_searched_again():
         n_members_=1,
     )
     assert (searched["trade_off"], searched["weight_decay"], searched["beta"]) == (0.1, 0.01, "auto")
-    assert (searched["settings"], searched["n_members"]) == ("paper", "auto")
+    assert (searched["preset"], searched["n_members"]) == ("paper", "auto")
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM])
@@ -250,7 +250,7 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     post("decisions", kind="move", rows=[accepted["row"]], to=accepted["suggested"])
     post("decisions", kind="move", rows=[kept["row"]], to=kept["class"])
     versions = bench.versions
-    made = plan(versions.state(0), bench.labelled, versions[0].sureness)
+    made = plan(versions.state(0), bench.labelled, versions[0].confidence)
     write_job(tmp_path / "job.npz", made, 0, 1)
     told = []
     monkeypatch.setattr(refit, "tell", lambda **facts: told.append(facts))

@@ -25,17 +25,17 @@ Place = Callable[[Callable[[Any], Any], list[Any], OnResult], list[Any]]
 _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
-def done_by(place: Place) -> AbstractContextManager[None]:
-    """Within it, `side_by_side` leaves the work to `place`; see `rpim._common.ray_tasks`.
+def parallel_backend(place: Place) -> AbstractContextManager[None]:
+    """Within it, `parallel_map` leaves the work to `place`; see `rpim._common.ray_tasks`.
 
-    >>> with done_by(lambda work, items, on_result: [work(item) for item in reversed(items)]):
-    ...     side_by_side(abs, [-1, -2])
+    >>> with parallel_backend(lambda work, items, on_result: [work(item) for item in reversed(items)]):
+    ...     parallel_map(abs, [-1, -2])
     [2, 1]
     """
     return within(_place, place)
 
 
-def side_by_side(
+def parallel_map(
     work: Callable[[Item], Result], items: Iterable[Item], on_result: OnResult = lambda number, result: None
 ) -> list[Result]:
     """``[work(item) for item in items]``, on as many threads as torch has, each with one core.

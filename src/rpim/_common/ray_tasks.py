@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rpim._common.errors import InputError
-from rpim._common.parallel import OnResult, done_by
+from rpim._common.parallel import OnResult, parallel_backend
 from rpim._common.progress import Progress
 from rpim._common.ray import imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted
@@ -41,7 +41,7 @@ def spread_tasks() -> Iterator[None]:
     driver = _Driver(ray)
     ray.util.register_serializer(Progress, serializer=driver.send_progress, deserializer=_RemoteProgress)
     try:
-        with done_by(driver.side_by_side):
+        with parallel_backend(driver.parallel_map):
             yield
     finally:
         ray.util.deregister_serializer(Progress)
@@ -62,7 +62,7 @@ class _Driver:
         self._task = ray.remote(num_cpus=1)(_work)
         self._shown: dict[int, Progress] = {}
 
-    def side_by_side(self, work: Callable[[Any], Any], items: list[Any], on_result: OnResult) -> list[Any]:
+    def parallel_map(self, work: Callable[[Any], Any], items: list[Any], on_result: OnResult) -> list[Any]:
         """``[work(item) for item in items]``, a task each."""
         with in_a_sentence(), unprinted():
             stored = self._ray.put(work)

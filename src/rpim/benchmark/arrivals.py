@@ -147,7 +147,7 @@ def must_be_extendable(methods: tuple[Method, ...]) -> tuple[Method, ...]:
 
 def follow(model: InfoMaxEstimator, case: ArrivalsCase) -> Record:
     """Fit the first stage and go through the arrivals; what is measured, with a record for each arrival."""
-    X, first = case.features.rows(normalise=model.normalise), case.stages.of_row == 0
+    X, first = case.features.rows(normalize=model.normalize), case.stages.of_row == 0
     start = time.perf_counter()
     model.fit(X[first], case.y[first])
     seconds = time.perf_counter() - start

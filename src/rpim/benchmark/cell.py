@@ -79,8 +79,8 @@ def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
 
 def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
     """Fit as ``rpim discover`` does, and measure; time and memory are those of the fit alone."""
-    X = case.features.rows(normalise=model.normalise)
-    views = case.features.further_rows(model.normalise) if model.uses_views else []
+    X = case.features.rows(normalize=model.normalize)
+    views = case.features.further_rows(model.normalize) if model.uses_views else []
     start = time.perf_counter()
     model.fit(X, case.y, views)
     seconds, peak = time.perf_counter() - start, peak_memory_mb()
@@ -115,7 +115,7 @@ def _tested(model: DiscoveryEstimator, test: Unseen | None, known: IntArray) -> 
     """Accuracy of prediction on rows that the method has never seen; None where there are none."""
     if test is None:
         return {"test_rows": 0, **dict.fromkeys(TEST_ACCURACY)}
-    predicted = model.predict(test.features.rows(normalise=model.normalise))
+    predicted = model.predict(test.features.rows(normalize=model.normalize))
     accuracy = gcd_accuracy(test.truth, predicted, known).as_dict().values()
     return {"test_rows": len(test.truth), **dict(zip(TEST_ACCURACY, map(plain, accuracy), strict=True))}
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from rpim._common.errors import InputError, some, some_rows
 from rpim._common.files import must_exist, reading
-from rpim.benchmark.carried import published_name
 from rpim.benchmark.nid_tables import SETS
 from rpim.benchmark.protocol import TEST, Case, Parts, class_numbers, drawn_classes, labelled_share
+from rpim.benchmark.published_results import published_name
 from rpim.data.labels import UNLABELLED
 
 KNOWN_SHARES = (0.25, 0.5, 0.75)

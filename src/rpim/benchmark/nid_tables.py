@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rpim.benchmark.carried import carried, published_name
+from rpim.benchmark.published_results import carried, published_name
 from rpim.benchmark.results import NOTHING, TEST_ACCURACY, Record, Results, Table, accuracy_column
 from rpim.benchmark.studies import Study
 

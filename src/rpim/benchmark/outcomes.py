@@ -107,7 +107,7 @@ def sample_rows(evaluated: IntArray, seed: int) -> IntArray:
 
 
 def _sampled(case: Case, model: DiscoveryEstimator, seed: int) -> dict[str, Any]:
-    X = case.features.rows(normalise=model.normalise)
+    X = case.features.rows(normalize=model.normalize)
     evaluated = np.flatnonzero(case.evaluated)
     sample = sample_rows(evaluated, seed)
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from rpim.benchmark.carried import carried, published_name
+from rpim.benchmark.published_results import carried, published_name
 from rpim.benchmark.results import ACCURACY
 
 SETS = {

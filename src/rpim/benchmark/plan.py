@@ -1,7 +1,7 @@
 """What is to be compared: methods, feature sets and seeds, from a short JSON file or from the command line.
 
     {
-      "methods": {"gcd": {}, "pim": {"max_iter": 200}, "pim as published": {"method": "pim", "settings": "paper"}},
+      "methods": {"gcd": {}, "pim": {"max_iter": 200}, "pim as published": {"method": "pim", "preset": "paper"}},
       "sets": {"birds": "birds.npz", "cars": {"path": "cars/", "splits": "scars_osr_splits.pkl"}},
       "seeds": [0, 1, 2]
     }

@@ -12,7 +12,7 @@ from rpim.estimators.class_count import ClassCount
 
 _PICTURES = (".png", ".svg")
 _CURVES = {
-    "neighbours": ("neighbours of a labelled row", "classes"),
+    "neighbors": ("neighbors of a labelled row", "classes"),
     "max-acc": ("clusters", "accuracy on the labelled rows"),
     "max-acc-pim": ("classes", "accuracy on the labelled rows"),
 }
@@ -30,7 +30,7 @@ def in_words(count: ClassCount, n_known: int, method: str) -> str:
     if count.curve:
         lines += ["", f"{along}  {up}"]
         for point, value in count.curve.items():
-            shown = f"{value:.1f}" if method == "neighbours" else f"{value:.1%}"
+            shown = f"{value:.1f}" if method == "neighbors" else f"{value:.1%}"
             mark = "  <- taken" if point == count.chosen else ""
             lines.append(f"{point:>{len(along)},}  {shown:>{len(up)}}{mark}")
     return "\n".join(lines)
@@ -80,7 +80,7 @@ def draw(count: ClassCount, n_known: int, method: str, path: Path) -> None:
         ax = figure.subplots()
         ax.set_title(f"{plural(count.n_classes, 'class')}, 95 % interval {count.low:,} to {count.high:,}")
         ax.plot(points, values, "o-", color=KNOWN, markersize=4)
-        if method == "neighbours":
+        if method == "neighbors":
             ax.axhspan(count.low, count.high, color=UNKNOWN, alpha=0.15, linewidth=0)
             ax.axhline(count.n_classes, color=UNKNOWN, linewidth=1.2)
             ax.axhline(n_known, color=QUIET, linewidth=0.8, linestyle="--")

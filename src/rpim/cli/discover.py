@@ -76,7 +76,7 @@ def discover(
             "umaphdbscan.",
         ),
     ] = "rpim",
-    settings: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
+    preset: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
     trade_off: Annotated[float | None, typer.Option(help="Weight of the conditional entropy; 0.1 if left out.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="0.01 if left out.")] = None,
     beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); 0.2 if left out.")] = None,
@@ -88,7 +88,7 @@ def discover(
         typer.Option(metavar="M", help="Fits in the committee; 1 for a single fit. 16 for rpim if left out, else 1."),
     ] = None,
     seed: Seed = 0,
-    no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
+    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Keep the lengths of the rows.")] = False,
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="What may be used, such as 4GB: rows that do not fit stay on disk."),
@@ -130,11 +130,11 @@ def discover(
     }
     model = make_model(
         method,
-        choose("--settings", settings, ("default", "paper")),
+        choose("--preset", preset, ("default", "paper")),
         device,
         {name: value for name, value in given.items() if value is not None},
     )
-    model.set_params(n_classes=n_classes, normalise=not no_normalise, random_state=seed, verbose=not quiet)
+    model.set_params(n_classes=n_classes, normalize=not no_normalize, random_state=seed, verbose=not quiet)
     with spread_over(ray, workers, model) as spread:
         embedded = None
         if not isinstance(rows, FeatureSet):
@@ -178,15 +178,15 @@ def estimate(
     feature_column: FeatureColumn = None,
     method: Annotated[
         str,
-        typer.Option(metavar="NAME", help="neighbours, or to compare: max-acc (GCD's), max-acc-pim (PIM's)."),
-    ] = "neighbours",
+        typer.Option(metavar="NAME", help="neighbors, or to compare: max-acc (GCD's), max-acc-pim (PIM's)."),
+    ] = "neighbors",
     at_least: Annotated[int | None, typer.Option(metavar="K", help="No fewer classes than this.")] = None,
     at_most: Annotated[int | None, typer.Option(metavar="K", help="No more classes than this.")] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve behind the estimate: .png or .svg.")
     ] = None,
     seed: Seed = 0,
-    no_normalise: Annotated[bool, typer.Option("--no-normalise", help="Keep the lengths of the rows.")] = False,
+    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Keep the lengths of the rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -207,12 +207,12 @@ def estimate(
     from rpim.estimators.n_classes import estimate_n_classes
 
     found = estimate_n_classes(
-        features.rows(normalise=not no_normalise),
+        features.rows(normalize=not no_normalize),
         np.asarray(features.labels),
         method=method,
         at_least=at_least,
         at_most=at_most,
-        normalise=not no_normalise,
+        normalize=not no_normalize,
         random_state=seed,
         verbose=True,
     )

@@ -57,17 +57,17 @@ def check_problem(
     return len(known)
 
 
-def make_model(method: str, settings: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
+def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The method by its name, with what was said of it, on a device that is there."""
     from rpim._common.devices import checked_device
     from rpim.runs.saved_model import METHODS
 
     name = choose("--method", method, METHODS)
     model = METHODS[name]()
-    if "settings" in model.get_params():
-        model.set_params(settings=settings)
-    elif settings != "default":
-        raise InputError(f"--settings is not for --method {name}: leave it out.")
+    if "preset" in model.get_params():
+        model.set_params(preset=preset)
+    elif preset != "default":
+        raise InputError(f"--preset is not for --method {name}: leave it out.")
     unknown = sorted(set(given) - set(model.get_params()))
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
@@ -123,8 +123,8 @@ def fit(
 
     start = time.monotonic()
     try:
-        views = features.further_rows(model.normalise) if model.uses_views else []
-        rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalise=model.normalise)
+        views = features.further_rows(model.normalize) if model.uses_views else []
+        rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalize=model.normalize)
         where = rows if spread is None else spread(rows)
         with one_line_warnings(show=not quiet):
             model.fit(where, np.asarray(features.labels), views, checkpoint=checkpoint)

@@ -167,7 +167,7 @@ def classes(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Every class: size, sureness, stability, nearest known class, typical and doubtful rows."""
+    """Every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
     from rpim.cli.summary import print_classes, print_label_issues, print_plainly
     from rpim.runs.class_summaries import SUFFIXES, write_classes

@@ -195,7 +195,7 @@ def print_classes(console: Console, discovery: Discovery, summaries: Sequence[Cl
             _called(row),
             f"{row.rows:,}",
             f"{row.labelled:,}",
-            _percent(row.mean_sureness),
+            _percent(row.mean_confidence),
             _percent(row.stability),
             _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
             _listed(row.typical),
@@ -221,14 +221,14 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableTyp
             (
                 short(row.name),
                 f"{row.rows:,}",
-                _percent(row.mean_sureness),
+                _percent(row.mean_confidence),
                 _percent(row.stability),
                 short(row.nearest_known, _NAME_WIDTH),
                 _listed(typical) if texts is None else "\n".join(named),
             )
         )
     last = "typical rows" if texts is None else "suggested name, typical"
-    columns = ("new class", "rows", "sureness", "stability", "nearest known", last)
+    columns = ("new class", "rows", "confidence", "stability", "nearest known", last)
     return class_table(columns, rows, words=("nearest known",))
 
 

@@ -13,13 +13,13 @@ _LEVELS = 1000
 
 
 @dataclass(frozen=True)
-class Memory:
+class Exemplars:
     """Some rows of each class, and how well rows fitted.
 
     Parameters
     ----------
     rows : (M, D)
-        Normalised and projected, as the head takes them.
+        Normalized and projected, as the head takes them.
     classes : (M,)
         The number of each row's class.
     labelled : (M,)
@@ -52,7 +52,7 @@ class Memory:
         }
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], n_classes: int, n_features: int) -> Memory:
+    def from_tensors(cls, tensors: dict[str, Tensor], n_classes: int, n_features: int) -> Exemplars:
         """What `tensors` gave, of a model with so many classes and features.
 
         Raises
@@ -76,16 +76,16 @@ class Memory:
             raise ValueError("rows in memory are of classes that are not there")
         return memory
 
-    def renumbered(self, place: Tensor, n_classes: int) -> Memory:
+    def renumbered(self, place: Tensor, n_classes: int) -> Exemplars:
         """The same, with the classes under other numbers, and of those that are added nothing but what is usual."""
         typical = self.typical.median().expand(n_classes).clone()
         typical[place] = self.typical
         return replace(self, classes=place[self.classes], typical=typical)
 
 
-def remember(
+def select_exemplars(
     x: Tensor, classes: Tensor, n_labelled: int, n_classes: int, scores: Tensor, generator: torch.Generator
-) -> Memory:
+) -> Exemplars:
     """Up to `ROWS_PER_CLASS` rows of each class drawn at random, labelled ones first.
 
     Parameters
@@ -111,4 +111,4 @@ def remember(
             typical[k] = scores[rows].median()
     above = (scores[by_class] - typical[classes[by_class]]).sort().values
     levels = torch.linspace(0, len(above) - 1, min(_LEVELS, len(above)), device=x.device).round().long()
-    return Memory(x[kept].clone(), classes[kept].clone(), kept < n_labelled, typical, above[levels])
+    return Exemplars(x[kept].clone(), classes[kept].clone(), kept < n_labelled, typical, above[levels])

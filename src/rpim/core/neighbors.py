@@ -1,10 +1,10 @@
-"""Agreement with the nearest neighbours: label propagation on a k-nearest-neighbour graph.
+"""Agreement with the nearest neighbors: label propagation on a k-nearest-neighbor graph.
 
 After Zhou, Bousquet, Lal, Weston and Schölkopf, "Learning with Local and Global Consistency" (NeurIPS 2003): each row
-keeps a half of what was said of it and takes the other half from its neighbours, a few times over; labelled rows keep
+keeps a half of what was said of it and takes the other half from its neighbors, a few times over; labelled rows keep
 their label.
 
-    F <- (1 - alpha) P + alpha mean of F over the k nearest neighbours
+    F <- (1 - alpha) P + alpha mean of F over the k nearest neighbors
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def nearest_neighbors(x: Tensor, n_neighbors: int = N_NEIGHBORS) -> Tensor:
 def propagate(
     probabilities: Tensor, neighbors: Tensor, labels: Tensor, *, alpha: float = ALPHA, rounds: int = ROUNDS
 ) -> Tensor:
-    """Bring the probabilities of each row and of its neighbours closer together. (N, K)
+    """Bring the probabilities of each row and of its neighbors closer together. (N, K)
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def propagate(
 
 
 def neighbor_mean(values: Tensor, neighbors: Tensor) -> Tensor:
-    """The mean over the neighbours of each row. (N, K)"""
+    """The mean over the neighbors of each row. (N, K)"""
     total = values[neighbors[:, 0]]
     for column in neighbors.T[1:]:
         total += values[column]

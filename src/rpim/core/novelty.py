@@ -26,7 +26,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from rpim.core.exemplars import Memory
+from rpim.core.exemplars import Exemplars
 from rpim.core.kmeans import merged_clusters
 
 UNFAMILIAR = 0.75
@@ -42,7 +42,7 @@ _MAX_ROWS = 3000  # pairs are looked at among so many rows at most
 
 
 @dataclass(frozen=True)
-class Arrival:
+class NewBatch:
     """Rows without a label that have come in, as the head takes them, and how unfamiliar each is. (n, D), (n,)"""
 
     x: Tensor
@@ -61,7 +61,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class PairSimilarity:
     """When two rows are alike, and how often two rows of one class are."""
 
     theta: Tensor
@@ -69,7 +69,7 @@ class Likeness:
     """a"""
 
     @classmethod
-    def among(cls, memory: Memory, generator: torch.Generator) -> Likeness | None:
+    def among(cls, memory: Exemplars, generator: torch.Generator) -> PairSimilarity | None:
         """As seen among the rows that a person has labelled; None where these are too few to say."""
         told = _some(torch.nonzero(memory.labelled).flatten(), generator)
         cosines, first, second = _pairs(memory.rows[told])
@@ -93,12 +93,12 @@ class Likeness:
         return (member.T @ alike @ member) / pairs.clamp_min(1.0)
 
 
-def n_classes_to_add(arrival: Arrival, likeness: Likeness | None, generator: torch.Generator) -> int:
+def n_classes_to_add(arrival: NewBatch, similarity: PairSimilarity | None, generator: torch.Generator) -> int:
     """How many new classes the arrival may hold, by how alike its unfamiliar rows are to each other."""
     pool, n_new = arrival.pool, arrival.n_new_rows
-    if likeness is None or n_new < MIN_ROWS or len(pool) < MIN_ROWS:
+    if similarity is None or n_new < MIN_ROWS or len(pool) < MIN_ROWS:
         return 0
-    p, a, b = float(likeness.alike(_some(pool, generator)).double().mean()), likeness.of_one_class, _ALIKE_BY_CHANCE
+    p, a, b = float(similarity.alike(_some(pool, generator)).double().mean()), similarity.of_one_class, _ALIKE_BY_CHANCE
     # Rows of old classes that are in the pool by chance are of many classes and hardly ever make a pair.
     share = 1.0 - (len(arrival.x) - n_new) * (1.0 - UNFAMILIAR) / len(pool)
     one_class = (p - b) / (max(a - b, 1e-6) * max(share, 0.1) ** 2)  # S
@@ -112,10 +112,12 @@ def first_prototypes(refined: Tensor, n_new: int, generator: torch.Generator) ->
     return merged_clusters(refined, nobody, n_new, generator=generator)
 
 
-def one_of_each(x: Tensor, classes: Tensor, n_classes: int, likeness: Likeness, generator: torch.Generator) -> Tensor:
+def one_of_each(
+    x: Tensor, classes: Tensor, n_classes: int, similarity: PairSimilarity, generator: torch.Generator
+) -> Tensor:
     """For each class of the rows, numbers 0 to ``n_classes``, the first that it is one with. (n_classes,)"""
     rows = _some(torch.arange(len(x), device=x.device), generator)
-    rate = likeness.between_classes(x[rows], classes[rows], n_classes)
+    rate = similarity.between_classes(x[rows], classes[rows], n_classes)
     own = torch.minimum(rate.diagonal()[:, None], rate.diagonal())
     one = (rate >= AS_ALIKE * own) & (own > 0.0)
     _, group = connected_components(one.cpu().numpy(), directed=False)
@@ -123,7 +125,7 @@ def one_of_each(x: Tensor, classes: Tensor, n_classes: int, likeness: Likeness, 
     return torch.from_numpy(first[of_class]).to(classes.device)
 
 
-def is_there(arrival: Arrival, classes: Tensor, n_old: int, n_classes: int) -> Tensor:
+def is_there(arrival: NewBatch, classes: Tensor, n_old: int, n_classes: int) -> Tensor:
     """Which of the new classes, numbers ``n_old`` to ``n_classes`` of the rows, have what a class needs. (new,)"""
     sizes = torch.bincount(classes, minlength=n_classes)
     unfamiliar = torch.bincount(classes[arrival.unfamiliarity > NOT_FAMILIAR], minlength=n_classes)

@@ -21,7 +21,7 @@ def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 class Preparation:
     """What is done to every row before a head sees it: the same for those of a fit and for new ones."""
 
-    normalise: bool
+    normalize: bool
     components: Tensor | None  # (D, d) principal directions, None to keep the features as they are
     device: torch.device
 
@@ -31,9 +31,9 @@ class Preparation:
         if self.components is None:
             return x
         x = x @ self.components
-        return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalise else x
+        return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalize else x
 
     def scaled(self, rows: NDArray[Any]) -> Tensor:
         """Some rows, before their directions are chosen. (n, D)"""
         rows = np.array(rows, dtype=np.float32)  # a block of its own: the user's may be read-only
-        return torch.from_numpy(unit_rows(rows) if self.normalise else rows).to(self.device)
+        return torch.from_numpy(unit_rows(rows) if self.normalize else rows).to(self.device)

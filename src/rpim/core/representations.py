@@ -3,7 +3,7 @@
 No representation is best on every data set: raw rows keep what the encoder says, centred ones drop the direction that
 all rows share, whitened ones shrink the directions in which rows of *one* class differ. A committee uses several.
 
-Each is an affine map and a normalisation, so a linear head with the semantic bias can hold any of them:
+Each is an affine map and a normalization, so a linear head with the semantic bias can hold any of them:
 
     r(x) = (A x + b) / norm        A: d x D
 

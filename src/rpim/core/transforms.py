@@ -44,7 +44,7 @@ def _identity(like: Tensor) -> Tensor:
     return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
 
 
-def _normalise(u: Tensor) -> tuple[Tensor, Tensor]:
+def _normalize(u: Tensor) -> tuple[Tensor, Tensor]:
     """u / |u| of each row, and 1 / |u|. (n, D), (n, 1)"""
     scale = 1.0 / u.norm(dim=1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny ** 0.5)
     return u.mul_(scale), scale
@@ -70,7 +70,7 @@ class SemanticBias(Transform):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         u = torch.addmm(self.parameters["b"], x, self.parameters["B"].T).add_(x)  # (n, D)
-        return _normalise(u)
+        return _normalize(u)
 
     def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
         du = _through_norm(x_new, kept, gradient)
@@ -93,7 +93,7 @@ class LowRankSemanticBias(Transform):
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         inner = x @ self.parameters["V"].T  # (n, r)
         u = torch.addmm(self.parameters["b"], inner, self.parameters["U"].T).add_(x)
-        x_new, scale = _normalise(u)
+        x_new, scale = _normalize(u)
         return x_new, (inner, scale)
 
     def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
@@ -151,7 +151,7 @@ class SemanticScaleBias(Transform):
         p = self.parameters
         scale = torch.addmm(p["s"], x, p["S"].T)
         u = torch.addmm(p["b"], x, p["B"].T).addcmul_(scale, x)
-        return _normalise(u)
+        return _normalize(u)
 
     def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
         du = _through_norm(x_new, kept, gradient)

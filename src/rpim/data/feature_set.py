@@ -231,16 +231,16 @@ class FeatureSet:
         """How many rows have a label."""
         return int(self.labelled.sum())
 
-    def further_rows(self, normalise: bool = True) -> list[FloatArray]:
+    def further_rows(self, normalize: bool = True) -> list[FloatArray]:
         """The rows of each of `views`, as `rows` gives them."""
-        return [self.rows(normalise, view=k) for k in range(2, 2 + len(self.views))]
+        return [self.rows(normalize, view=k) for k in range(2, 2 + len(self.views))]
 
-    def rows(self, normalise: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
-        """A new contiguous matrix of the rows, each of length 1 if `normalise`; the original is left alone.
+    def rows(self, normalize: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
+        """A new contiguous matrix of the rows, each of length 1 if `normalize`; the original is left alone.
 
         Parameters
         ----------
-        normalise : bool
+        normalize : bool
         dtype : dtype of the result
         view : int
             1 for X, 2 for the first of `views`, and so on.
@@ -251,20 +251,20 @@ class FeatureSet:
         out = np.empty(X.shape, dtype=dtype)  # (N, D)
         zero: list[int] = []
         for block, part in row_blocks_of(X, max(1, BLOCK_VALUES // X.shape[1])):
-            zero += self._scaled(name, part, normalise, block.start, out[block])
+            zero += self._scaled(name, part, normalize, block.start, out[block])
         _refuse_zeros(name, zero)
         return out
 
-    def blocks(self, normalise: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self, normalize: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
         """What `rows` gives, so many rows at a time: rows on disk need not fit into memory."""
         for block, part in row_blocks_of(self.X, n_rows):
             out = np.empty(part.shape, dtype=np.float32)
-            _refuse_zeros("X", self._scaled("X", part, normalise, block.start, out))
+            _refuse_zeros("X", self._scaled("X", part, normalize, block.start, out))
             yield block, out
 
-    def _scaled(self, name: str, X: FloatArray, normalise: bool, start: int, out: FloatArray) -> list[int]:
-        """Write some rows into `out`, each of length 1 if `normalise`; the numbers of those that are all zero."""
-        if not normalise:
+    def _scaled(self, name: str, X: FloatArray, normalize: bool, start: int, out: FloatArray) -> list[int]:
+        """Write some rows into `out`, each of length 1 if `normalize`; the numbers of those that are all zero."""
+        if not normalize:
             with np.errstate(over="ignore"):
                 out[:] = X
             if not np.isfinite(out).all():
@@ -365,7 +365,7 @@ def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowF
 def _refuse_zeros(name: str, zero: list[int]) -> None:
     if zero:
         raise InputError(
-            f"{name} has {some_rows(zero)} of zeros only, which cannot be normalised: remove or embed again."
+            f"{name} has {some_rows(zero)} of zeros only, which cannot be normalized: remove or embed again."
         )
 
 

@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Made:
+class ShardResult:
     """What came of a span: the rows that it has in its file, and what was left out, by id, with the reason."""
 
     n_rows: int
@@ -61,7 +61,7 @@ class Made:
 class Maker(Protocol):
     """What a worker holds on to: an encoder, or a model."""
 
-    def make(self, span: Span, file: Path) -> Made:
+    def make(self, span: Span, file: Path) -> ShardResult:
         """Write the rows of a span, whole or not at all; no file where there are none."""
 
 
@@ -97,14 +97,14 @@ class Shards:
         for file in self.folder.glob("part-*.tries"):
             file.unlink()
 
-    def done(self) -> dict[Span, Made]:
+    def done(self) -> dict[Span, ShardResult]:
         """The spans that need not be made again, and what came of them."""
         found = {}
         for span in self.spans:
             note = self.folder / f"{span.name}.json"
             if note.is_file():
                 with reading(note, "remove it, and its rows are made again"):
-                    made = Made(**json.loads(note.read_text(encoding="utf-8")))
+                    made = ShardResult(**json.loads(note.read_text(encoding="utf-8")))
                 if made.n_rows == 0 or self.file(span).is_file():
                     found[span] = made
         return found
@@ -211,7 +211,7 @@ class _Worker:
 
     def __call__(self, spans: dict[str, Any]) -> dict[str, list[Any]]:
         (span,) = (Span(*map(int, values)) for values in zip(*(spans[name] for name in Span._fields), strict=True))
-        problem, made = "", Made(0)
+        problem, made = "", ShardResult(0)
         try:
             self._count_try(span)
             made = self._maker.make(span, self._folder / f"{span.name}.parquet")

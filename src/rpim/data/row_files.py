@@ -124,7 +124,7 @@ class RowFiles:
 
     @property
     def fits(self) -> bool:
-        """Whether a fit may have all rows in memory: as they are, normalised, projected, and some hundred classes."""
+        """Whether a fit may have all rows in memory: as they are, normalized, projected, and some hundred classes."""
         n_rows, n_features = self.shape
         return n_rows * (n_features * (self.dtype.itemsize + 8) + 2000) <= self.memory
 

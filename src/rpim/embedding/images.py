@@ -109,10 +109,10 @@ class TimmEncoder(Encoder):
             torch.inference_mode(),
             torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32),
         ):
-            rows: NDArray[np.float32] = self.model(self.normalised(prepared)).float().cpu().numpy()
+            rows: NDArray[np.float32] = self.model(self.normalized(prepared)).float().cpu().numpy()
         return rows
 
-    def normalised(self, prepared: Sequence[Any]) -> Tensor:
+    def normalized(self, prepared: Sequence[Any]) -> Tensor:
         """What the model takes. (n, 3, size, size)"""
         pixels = torch.as_tensor(np.asarray(prepared)).to(self.device, memory_format=torch.channels_last)
         mean, std = (

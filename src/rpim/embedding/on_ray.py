@@ -18,7 +18,7 @@ from rpim._common.progress import Progress
 from rpim._common.ray import imported_ray
 from rpim._common.ray_failures import in_a_sentence
 from rpim.data.formats.feature_files import with_metadata
-from rpim.data.ray_shards import Made, Shards, Span, check_folder, make_shards
+from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
 from rpim.embedding.embed import (
     EmbeddingReport,
     Work,
@@ -140,7 +140,7 @@ class _Embedder:
             self._encoder.batch_size = batch_size
         self._parts, self._metadata, self._views, self._seed = parts, metadata, views, seed
 
-    def make(self, span: Span, file: Path) -> Made:
+    def make(self, span: Span, file: Path) -> ShardResult:
         """Embed the items of a span."""
         items: Items = imported_ray().get(self._parts[span.number])
         positions: list[int] = []
@@ -163,4 +163,4 @@ class _Embedder:
             matrices = [np.ascontiguousarray(together[:, view]) for view in range(self._views)]
             features = feature_set(items, np.asarray(positions), matrices, self._metadata)
             features.write(file, overwrite=True)
-        return Made(len(positions), tuple(all_skipped(items, reasons)), work.encoder_seconds)
+        return ShardResult(len(positions), tuple(all_skipped(items, reasons)), work.encoder_seconds)

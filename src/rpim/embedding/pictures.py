@@ -134,7 +134,7 @@ class Preprocessing:
         return cls(**plain)
 
     def __call__(self, content: Any) -> NDArray[np.uint8]:
-        """The middle of a picture, to be normalised. (3, size, size)"""
+        """The middle of a picture, to be normalized. (3, size, size)"""
         shorter = math.floor(self.size / self.crop)
         picture = open_picture(content, 2 * shorter)
         scale = shorter / min(picture.size)

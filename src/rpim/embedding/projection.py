@@ -34,6 +34,6 @@ class ProjectionHead(nn.Module):
                     nn.init.zeros_(layer.bias)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(n, D) -> (n, 256), not normalised."""
+        """(n, D) -> (n, 256), not normalized."""
         projections: Tensor = self.layers(F.layer_norm(rows, rows.shape[1:]))
         return projections

@@ -55,7 +55,7 @@ class FreshViews:
             pixels = list(pool.map(self._view, rows, generators))
         with torch.autocast(device, precision, enabled=precision != torch.float32):
             for start in range(0, len(pixels), _AT_ONCE):
-                block = self._encoder.normalised(pixels[start : start + _AT_ONCE])
+                block = self._encoder.normalized(pixels[start : start + _AT_ONCE])
                 blocks.append(self._last_block.entering(block).float())
         return torch.cat(blocks)
 

@@ -59,7 +59,7 @@ class Streamed:
     n_classes, n_features : int
         K, and D as `prepare` gives it.
     prepare : callable
-        Normalises and projects a block.
+        Normalizes and projects a block.
     all_reduce : callable
         Totals over the places, where these are only some of the rows.
     """

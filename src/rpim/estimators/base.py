@@ -45,7 +45,7 @@ FloatArray = NDArray[np.float32]
 class Problem:
     """What a method gets to see: rows, the labels of some, and how many classes to find."""
 
-    x: Tensor  # (N, D), normalised and projected, the labelled rows first
+    x: Tensor  # (N, D), normalized and projected, the labelled rows first
     labels: Tensor  # (n_labelled,) codes 0 .. n_known - 1
     n_known: int
     n_classes: int
@@ -89,7 +89,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     """Shared by all methods; a subclass offers ``_discover``, from a `Problem` to a trained `Head`."""
 
     n_classes: int | None
-    normalise: bool
+    normalize: bool
     n_components: Any
     device: str | None
     random_state: Any
@@ -101,7 +101,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalise": ["boolean"],
+        "normalize": ["boolean"],
         "abstain": [Interval(Real, 0, 1, closed="left")],
         "device": [None, str],
         "random_state": ["random_state"],
@@ -156,7 +156,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         classes[unlabelled[left_out]] = UNLABELLED
         classes = np.where(problem.codes >= 0, problem.codes, classes)
         self.labels_ = name_rows(classes, self.classes_)
-        self._remember(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
+        self._keep_exemplars(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
         self._finish(problem.rows, classes)
         return self
 
@@ -269,7 +269,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     def _discover(self, problem: FitProblem) -> Head:
         """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
 
-    def _remember(self, problem: FitProblem, classes: Tensor) -> None:
+    def _keep_exemplars(self, problem: FitProblem, classes: Tensor) -> None:
         """Keep what a method needs to go on with other rows."""
 
     def _n_components(self) -> int | None:
@@ -343,7 +343,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         distinct: set[bytes] = set()
         for block in row_blocks(*rows.shape):
             part = rows[block]
-            if self.normalise and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
+            if self.normalize and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
                 lengths = np.linalg.norm(part, axis=1, keepdims=True)
                 part = np.round(part / np.maximum(lengths, np.finfo(part.dtype).tiny), 6) + 0.0
             distinct.update(row.tobytes() for row in part)
@@ -388,7 +388,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return codes, known
 
     def _prepare(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
-        """Find the principal directions and give the rows in this order, normalised and projected."""
+        """Find the principal directions and give the rows in this order, normalized and projected."""
         n_rows, n_features = rows.shape
         kept = self._n_components()
         if kept is not None and kept < n_features:
@@ -399,7 +399,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return self._ordered(rows, order, device)
 
     def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
-        """The rows in this order, normalised and projected block by block: there is never a second copy of all."""
+        """The rows in this order, normalized and projected block by block: there is never a second copy of all."""
         n_features = rows.shape[1]
         x = torch.empty(
             len(order), n_features if self.components_ is None else self.components_.shape[1], device=device
@@ -420,7 +420,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _preparation(self, device: torch.device) -> Preparation:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preparation(self.normalise, self.components_, device)
+        return Preparation(self.normalize, self.components_, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ESTIMATORS = ("neighbours", "max-acc", "max-acc-pim")
+ESTIMATORS = ("neighbors", "max-acc", "max-acc-pim")
 """How the number of classes can be estimated; the first is what ``n_classes=None`` does."""
 
 
@@ -19,7 +19,7 @@ class ClassCount:
     low, high : int
         The 95 % interval, as far as the choice of the known classes decides it.
     curve : dict
-        What the estimate rests on: for each neighbourhood the number of classes (``neighbours``), for each number of
+        What the estimate rests on: for each neighborhood the number of classes (``neighbors``), for each number of
         classes the accuracy on the labelled rows (``max-acc``).
     chosen : int
         The point of the curve that was taken.

@@ -6,7 +6,7 @@ differ in all of them, and each does not see a part of the labels.
 1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
    classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
-   on labels that members did not see (`calibrated_power`); nearest neighbours are brought into agreement
+   on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
    (`neighbors.py`) and classes into balance (`balance`).
 3. The average is distilled into one linear head (`distillation.py`), the model.
 
@@ -255,7 +255,7 @@ class Combined:
     Parameters
     ----------
     probabilities : (N, K)
-        Averaged, calibrated, in agreement with neighbours, and balanced.
+        Averaged, calibrated, in agreement with neighbors, and balanced.
     shares : (K,), optional
         The shares of the rows that the members found, where all estimate them; None where classes are equally large.
     stability : (K,)
@@ -277,7 +277,7 @@ class Combined:
 
 
 def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int) -> Combined:
-    """Match, average, bring neighbours into agreement and classes into balance."""
+    """Match, average, bring neighbors into agreement and classes into balance."""
     x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
     space = fit_representation("whitened", x, labels)(x)
     neighbors = nearest_neighbors(space, N_NEIGHBORS)

@@ -1,13 +1,13 @@
-"""The number of classes from the labels among a row's neighbours: mark and recapture, as ecologists count fish.
+"""The number of classes from the labels among a row's neighbors: mark and recapture, as ecologists count fish.
 
 Labelled rows are marked ones. Around a marked row of class y lie rows of its own class and rows of others. Of the
-neighbours of all marked rows let
+neighbors of all marked rows let
 
     T   be all of them,
     S   those that carry the same label,
     W   those that carry another label.
 
-Wrong neighbours are marked or not like rows anywhere, so there are W N / |L| of them, and T - W N / |L| of the own
+Wrong neighbors are marked or not like rows anywhere, so there are W N / |L| of them, and T - W N / |L| of the own
 class. Of these S are marked, so a class has the share
 
     c = S / (T - W N / |L|)
@@ -16,13 +16,13 @@ of its rows labelled, and n_known classes have |L| / c rows. If unknown classes 
 
     K = N / (|L| / (c n_known)).
 
-Small neighbourhoods hold few wrong rows, large ones more labels: the size with the smallest standard error is taken.
+Small neighborhoods hold few wrong rows, large ones more labels: the size with the smallest standard error is taken.
 That error comes from leaving out one known class after the other (the jackknife), which also takes away the bias of
 the ratio. What it rests on: the known classes are to the unknown ones as any classes are to any others, in size and in
 how much they are mixed up. Where a person has labelled the largest classes first, K comes out too small.
 
 The share c is what Elkan and Noto, "Learning Classifiers from Only Positive and Unlabeled Data", KDD 2008, estimate
-from a classifier; here neighbours do it, corrected for those that are wrong.
+from a classifier; here neighbors do it, corrected for those that are wrong.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from torch import Tensor
 
 from rpim.estimators.class_count import ClassCount
 
-NEIGHBOURS = (2, 3, 4, 6, 8, 12, 16, 24)
-"""The sizes of neighbourhood that are tried."""
+NEIGHBORS = (2, 3, 4, 6, 8, 12, 16, 24)
+"""The sizes of neighborhood that are tried."""
 MAX_ROWS = 3000
 """So many labelled rows at most are looked around: more would change little."""
 _BLOCK_ELEMENTS = 1 << 23  # 32 MB of float32 similarities a block
 _LEAST_OWN = 0.3
-"""A neighbourhood with a smaller share of rows of the own class says more about the others: a smaller one is taken."""
+"""A neighborhood with a smaller share of rows of the own class says more about the others: a smaller one is taken."""
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Recapture:
-    """What was counted around the marked rows of each known class, in neighbourhoods of one size. (n_known,) each"""
+    """What was counted around the marked rows of each known class, in neighborhoods of one size. (n_known,) each"""
 
     same: FloatArray
     wrong: FloatArray
-    neighbours: FloatArray
+    neighbors: FloatArray
     marked: FloatArray
     n_rows: int
 
     @property
     def own_share(self) -> float:
-        """The share of the neighbours that are of the own class: 1 - W N / (|L| T)."""
-        return 1.0 - float(self.wrong.sum() / self.neighbours.sum()) * self.n_rows / float(self.marked.sum())
+        """The share of the neighbors that are of the own class: 1 - W N / (|L| T)."""
+        return 1.0 - float(self.wrong.sum() / self.neighbors.sum()) * self.n_rows / float(self.marked.sum())
 
     def log_classes(self) -> tuple[float, float]:
         """Log K without the bias of the ratio, and its standard error, from leaving out each known class in turn."""
-        counts = np.stack([self.same, self.wrong, self.neighbours, self.marked])  # (4, n_known)
+        counts = np.stack([self.same, self.wrong, self.neighbors, self.marked])  # (4, n_known)
         total, n = counts.sum(axis=1, keepdims=True), counts.shape[1]
         whole = float(self._log_classes(total, n)[0])
         if n < 3:  # what is left is a single class, which cannot say how classes differ
@@ -75,17 +75,17 @@ class Recapture:
         return n * whole - (n - 1) * float(without.mean()), error
 
     def _log_classes(self, counts: FloatArray, n_known: int) -> FloatArray:
-        same, wrong, neighbours, marked = counts
+        same, wrong, neighbors, marked = counts
         # How many rows there are to a marked one is a fact of the problem, whichever class is left out.
-        own = np.maximum(neighbours - wrong * (self.n_rows / self.marked.sum()), 1.0)
+        own = np.maximum(neighbors - wrong * (self.n_rows / self.marked.sum()), 1.0)
         share = np.clip(same, 0.5, own) / own  # c, never nothing and never above one
         return np.asarray(np.log(self.n_rows * n_known * share / marked))
 
 
-def count_by_neighbours(
+def count_by_neighbors(
     x: Tensor, labels: Tensor, *, generator: torch.Generator, on_rows: Callable[[int], None] = lambda n: None
 ) -> ClassCount:
-    """The number of classes, from how many neighbours of labelled rows are labelled.
+    """The number of classes, from how many neighbors of labelled rows are labelled.
 
     Parameters
     ----------
@@ -108,20 +108,20 @@ def count_by_neighbours(
 
 
 def _look_around(x: Tensor, labels: Tensor, looked: Tensor, on_rows: Callable[[int], None]) -> dict[int, Recapture]:
-    """What is counted around these labelled rows, for each size of neighbourhood."""
+    """What is counted around these labelled rows, for each size of neighborhood."""
     n_known, n_labelled = int(labels.max()) + 1, len(labels)
-    sizes = [k for k in NEIGHBOURS if k < len(x)] or [1]
-    unit = x - x.mean(dim=0)  # a direction that all rows share tells no neighbours apart
+    sizes = [k for k in NEIGHBORS if k < len(x)] or [1]
+    unit = x - x.mean(dim=0)  # a direction that all rows share tells no neighbors apart
     unit.div_(unit.norm(dim=1, keepdim=True).clamp_min_(1e-12))
     same = torch.zeros(len(sizes), n_known, dtype=torch.float64, device=x.device)
     wrong = torch.zeros_like(same)
     last = torch.tensor(sizes, device=x.device) - 1
     for rows in torch.split(looked, max(1, _BLOCK_ELEMENTS // len(x))):
-        likeness = unit[rows] @ unit.T  # (n, N)
-        likeness.scatter_(1, rows[:, None], -torch.inf)
-        neighbours = likeness.topk(max(sizes), dim=1).indices
-        marked = neighbours < n_labelled
-        own = marked & (labels[neighbours.clamp_max(n_labelled - 1)] == labels[rows, None])
+        similarity = unit[rows] @ unit.T  # (n, N)
+        similarity.scatter_(1, rows[:, None], -torch.inf)
+        neighbors = similarity.topk(max(sizes), dim=1).indices
+        marked = neighbors < n_labelled
+        own = marked & (labels[neighbors.clamp_max(n_labelled - 1)] == labels[rows, None])
         for total, which in ((same, own), (wrong, marked & ~own)):
             total.index_add_(1, labels[rows], which.cumsum(dim=1)[:, last].T.double())
         on_rows(len(rows))

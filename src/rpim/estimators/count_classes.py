@@ -9,7 +9,7 @@ from rpim._common.errors import InputError
 from rpim._common.progress import Progress
 from rpim.estimators.class_count import ESTIMATORS, ClassCount
 from rpim.estimators.count_by_max_acc import N_EVALUATIONS, max_acc
-from rpim.estimators.count_by_neighbors import MAX_ROWS, count_by_neighbours
+from rpim.estimators.count_by_neighbors import MAX_ROWS, count_by_neighbors
 
 
 def count_classes(
@@ -30,7 +30,7 @@ def count_classes(
         The rows, the labelled ones first.
     labels : (n_labelled,)
         Codes 0 .. n_known - 1.
-    method : {"neighbours", "max-acc", "max-acc-pim"}
+    method : {"neighbors", "max-acc", "max-acc-pim"}
     at_least, at_most : int, optional
         Bounds of the answer: by default the known classes, and so many that a new one has five rows.
     """
@@ -39,9 +39,9 @@ def count_classes(
     progress.stage("counting the classes")
     if low == high:
         return ClassCount(low, low, low, {}, low)
-    if method == "neighbours":
+    if method == "neighbors":
         progress.expect(min(len(labels), MAX_ROWS))
-        return count_by_neighbours(x, labels, generator=generator, on_rows=progress.advance).within(low, high)
+        return count_by_neighbors(x, labels, generator=generator, on_rows=progress.advance).within(low, high)
     if at_most is None:  # Brent wants a range that is not too wide
         high = min(high, max(low, 4 * n_known + 20))
     progress.expect(N_EVALUATIONS)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from rpim._common.errors import InputError, some
 from rpim._common.progress import Progress
-from rpim.core.exemplars import Memory, remember
+from rpim.core.exemplars import Exemplars, select_exemplars
 from rpim.core.head import Head
 from rpim.core.kmeans import class_means
-from rpim.core.novelty import Arrival, Likeness, first_prototypes, is_there, n_classes_to_add, one_of_each
+from rpim.core.novelty import NewBatch, PairSimilarity, first_prototypes, is_there, n_classes_to_add, one_of_each
 from rpim.core.outliers import least_fitting
 from rpim.core.row_blocks import InMemory
 from rpim.core.training import train
@@ -83,7 +83,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     rows = model._rows_like_fitted(X)
     given = np.full(len(rows), "" if model.classes_.dtype.kind == "U" else UNLABELLED) if y is None else y
     given = label_array(given, "y", len(rows))
-    memory: Memory | None = getattr(model, "memory_", None)
+    memory: Exemplars | None = getattr(model, "exemplars_", None)
     if memory is None:
         raise InputError("The model remembers none of its rows, because an older version fitted it: fit it again.")
     x = torch.cat([part for _, part in model._blocks(rows)])
@@ -97,9 +97,9 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     with Progress(model.verbose, "looking for new classes") as progress:
         head = _with_names(model.head_, named, told, labels)
         familiar_as = head.predict(free)
-        arrival = Arrival(free, memory.unfamiliarity(head.outlier_scores(free), familiar_as))
-        likeness = Likeness.among(memory, generator)
-        n_classes = len(named.classes) + n_classes_to_add(arrival, likeness, generator)
+        arrival = NewBatch(free, memory.unfamiliarity(head.outlier_scores(free), familiar_as))
+        similarity = PairSimilarity.among(memory, generator)
+        n_classes = len(named.classes) + n_classes_to_add(arrival, similarity, generator)
         problem = Problem(
             torch.cat([memory.rows, x]),
             torch.cat([memory.classes, labels]),
@@ -112,8 +112,8 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
             found = first_prototypes(head.transform(arrival.pool), problem.n_new, generator)
             head.prototypes = torch.cat([head.prototypes, _as_long_as(found, head.prototypes)])
         model.history_ = _train(model, head, problem, _shares(familiar_as, arrival, problem))
-        if likeness is not None and problem.n_new:
-            there = _which_are_there(head.predict(free), told, named, arrival, likeness, problem)
+        if similarity is not None and problem.n_new:
+            there = _which_are_there(head.predict(free), told, named, arrival, similarity, problem)
             if not bool(there.all()):
                 head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
                 problem.n_classes = len(head.prototypes)
@@ -128,7 +128,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     scores = head.outlier_scores(free) if model.abstain else free.new_empty(0)
     left_out, model.outlier_threshold_ = least_fitting(scores.cpu().numpy(), model.abstain)
     found[torch.from_numpy(left_out).to(x.device) + len(labels)] = UNLABELLED
-    model.memory_ = _remembered(memory, problem, found, len(labels), head)
+    model.exemplars_ = _updated_exemplars(memory, problem, found, len(labels), head)
     assigned = np.empty(len(x), dtype=np.int64)
     assigned[order] = found.cpu().numpy()
     model.labels_ = name_rows(assigned, model.classes_)
@@ -157,7 +157,7 @@ def _as_long_as(directions: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def _which_are_there(
-    found: Tensor, told: Tensor, named: Names, arrival: Arrival, likeness: Likeness, problem: Problem
+    found: Tensor, told: Tensor, named: Names, arrival: NewBatch, similarity: PairSimilarity, problem: Problem
 ) -> Tensor:
     """Which of the new classes have enough rows that are of no other class, found or named just now. (new,)"""
     fresh = torch.ones(problem.n_classes, dtype=torch.bool, device=found.device)
@@ -167,13 +167,13 @@ def _which_are_there(
     x, classes = torch.cat([told, arrival.x]), torch.cat([labels, found])
     rows = fresh[classes]
     compact = torch.cumsum(fresh, 0) - 1
-    one = one_of_each(x[rows], compact[classes[rows]], len(numbers), likeness, problem.generator)
+    one = one_of_each(x[rows], compact[classes[rows]], len(numbers), similarity, problem.generator)
     as_one = torch.arange(problem.n_classes, device=found.device)
     as_one[numbers] = numbers[one]
     return is_there(arrival, as_one[found], problem.n_known, problem.n_classes)
 
 
-def _shares(familiar_as: Tensor, arrival: Arrival, problem: Problem) -> Tensor:
+def _shares(familiar_as: Tensor, arrival: NewBatch, problem: Problem) -> Tensor:
     """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
     counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
     n_new = arrival.n_new_rows if problem.n_new else 0.0
@@ -193,12 +193,12 @@ def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor
     return train(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))
 
 
-def _remembered(memory: Memory, problem: Problem, found: Tensor, n_told: int, head: Head) -> Memory:
+def _updated_exemplars(memory: Exemplars, problem: Problem, found: Tensor, n_told: int, head: Head) -> Exemplars:
     """Rows of each class out of those that were remembered and those that came in."""
     classes = torch.cat([memory.classes, found])
     labelled = torch.cat([memory.labelled, torch.arange(len(found), device=found.device) < n_told])
     first = torch.argsort((~labelled).to(torch.int8), stable=True)
     scores = head.outlier_scores(problem.x)
-    return remember(
+    return select_exemplars(
         problem.x[first], classes[first], int(labelled.sum()), problem.n_classes, scores[first], problem.generator
     )

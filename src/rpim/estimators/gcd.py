@@ -46,7 +46,7 @@ class GCD(DiscoveryEstimator):
         How sharply probabilities fall with the squared distance to a centroid; it changes no class.
     n_components : int, optional
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise, device, random_state, verbose
+    normalize, device, random_state, verbose
         As in `RPIM`.
 
     Attributes
@@ -73,7 +73,7 @@ class GCD(DiscoveryEstimator):
         max_iter: int = 100,
         temperature: float = 25.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -83,7 +83,7 @@ class GCD(DiscoveryEstimator):
         self.max_iter = max_iter
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

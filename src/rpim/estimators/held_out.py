@@ -22,7 +22,7 @@ MAX_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Division:
+class HeldOutSplit:
     """A smaller discovery problem made of labelled rows, whose truth is known."""
 
     x: Tensor  # (n, D), the rows that keep their label first
@@ -41,13 +41,13 @@ class Division:
         return gcd_accuracy(self.truth[hidden], predicted[hidden].cpu().numpy(), np.arange(self.n_known)).all
 
 
-def can_divide(labels: Tensor) -> bool:
+def can_split(labels: Tensor) -> bool:
     """Whether there are enough classes and rows for a smaller problem."""
     sizes = torch.bincount(labels)
     return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 1 and len(labels) >= 2 * len(sizes))
 
 
-def divide(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5) -> Division:
+def held_out_split(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5) -> HeldOutSplit:
     """Hide the labels of a share of the classes (the paper: half), and of a quarter of the rows of the others."""
     n_classes = int(labels.max()) + 1
     share = min(1.0, MAX_ROWS / len(labels))
@@ -68,4 +68,4 @@ def divide(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: flo
     index = torch.cat(kept + hidden)
     truth = coded[index]
     n_kept = sum(map(len, kept))
-    return Division(x[index], truth[:n_kept].clone(), truth.cpu().numpy(), n_known, n_classes)
+    return HeldOutSplit(x[index], truth[:n_kept].clone(), truth.cpu().numpy(), n_known, n_classes)

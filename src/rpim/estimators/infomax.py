@@ -14,11 +14,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.parallel import side_by_side
+from rpim._common.parallel import parallel_map
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.distillation import SCHEDULE as DISTILLATION
 from rpim.core.distillation import distil, initial_head, matching_factor
-from rpim.core.exemplars import remember
+from rpim.core.exemplars import select_exemplars
 from rpim.core.head import Head
 from rpim.core.initialization import Start, single_start
 from rpim.core.kmeans import merged_clusters, nearest_centroid
@@ -28,10 +28,10 @@ from rpim.core.transforms import TRANSFORMS, SemanticBias
 from rpim.data.labels import IntArray
 from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator, FitProblem
-from rpim.estimators.held_out import Division, can_divide, divide
+from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.label_checks import LabelCheck, LabelIssue
 from rpim.estimators.paper_search import TRADE_OFFS, WEIGHT_DECAYS, paper_trade_off
-from rpim.estimators.presets import AUTO, DEFAULTS, SCHEDULES, SETTINGS, Setting
+from rpim.estimators.presets import AUTO, DEFAULTS, PRESETS, SCHEDULES, Hyperparameters
 
 COMMITTEE_ROWS = 50_000
 """Members see no more rows than this, or a hundred a class: what they cost does not grow with the data."""
@@ -45,14 +45,14 @@ class Beginning:
     """What a training on all rows begins with."""
 
     head: Head
-    setting: Setting
+    setting: Hyperparameters
     shares: Tensor | None  # (K,)
 
 
 class InfoMaxEstimator(DiscoveryEstimator):
     """Full-batch InfoMax with a linear head. RIM, TIM, PIM and RPIM differ in their parameters alone."""
 
-    settings: str
+    preset: str
     h: str
     rank: int | None
     pseudo_labels: bool
@@ -80,7 +80,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
-        "settings": [StrOptions(set(SETTINGS))],
+        "preset": [StrOptions(set(PRESETS))],
         "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "weight_decay": [StrOptions({AUTO}), Interval(Real, 0, None, closed="left")],
         "class_sizes": [StrOptions({AUTO, "equal", "estimated"})],
@@ -97,13 +97,13 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def _resolved(self, name: str) -> Any:
         """The parameter, or what the settings make of "auto" (which stays "auto" where it is searched or varied)."""
         value = getattr(self, name)
-        return SETTINGS[self.settings].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
+        return PRESETS[self.preset].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
 
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
         return n_components
 
-    def _objective(self, setting: Setting, class_shares: Tensor | None = None) -> Objective:
+    def _objective(self, setting: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         return Objective(
             trade_off=setting.trade_off,
             eta=self.eta,
@@ -118,7 +118,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             class_shares=class_shares,
         )
 
-    def _schedule(self, setting: Setting) -> Schedule:
+    def _schedule(self, setting: Hyperparameters) -> Schedule:
         schedule = dict(SCHEDULES[self._resolved("schedule")])
         given = {name: getattr(self, name) for name in ("learning_rate", "max_iter")}
         schedule.update({name: value for name, value in given.items() if value != AUTO})
@@ -265,7 +265,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
                 checkpoint.keep_member(number, member.to_bytes())
             problem.progress.advance(costs[number])
 
-        trained = side_by_side(trainer, [plans[number] for number in missing], done)
+        trained = parallel_map(trainer, [plans[number] for number in missing], done)
         found |= dict(zip(missing, trained, strict=True))
         return [found[number] for number in range(len(plans))]
 
@@ -316,7 +316,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             self.stability_, self.expected_accuracy_ = tensors["stability"].numpy(), self._label_check.accuracy
         shares = tensors.get("shares")
         head = Head(prototypes, transform, self.temperature)
-        return Beginning(head, Setting(**facts["setting"]), None if shares is None else shares.to(device))
+        return Beginning(head, Hyperparameters(**facts["setting"]), None if shares is None else shares.to(device))
 
     def extend(self, X: ArrayLike, y: ArrayLike | None = None) -> InfoMaxEstimator:
         """Go on with new rows: classes that are there keep their names, new ones are added where rows call for them.
@@ -348,13 +348,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
         extend(self, X, y)
         return self
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> Hyperparameters:
         """What the fit has used."""
-        return Setting(self.trade_off_, self.beta_, self.weight_decay_, self.class_sizes_)
+        return Hyperparameters(self.trade_off_, self.beta_, self.weight_decay_, self.class_sizes_)
 
-    def _remember(self, problem: FitProblem, classes: Tensor) -> None:
+    def _keep_exemplars(self, problem: FitProblem, classes: Tensor) -> None:
         scores = self.head_.outlier_scores(problem.x)
-        self.memory_ = remember(problem.x, classes, len(problem.labels), problem.n_classes, scores, problem.generator)
+        self.exemplars_ = select_exemplars(
+            problem.x, classes, len(problem.labels), problem.n_classes, scores, problem.generator
+        )
 
     def _finish(self, order: IntArray, assigned: IntArray) -> None:
         super()._finish(order, assigned)
@@ -392,20 +394,20 @@ class InfoMaxEstimator(DiscoveryEstimator):
         """Whether the members of a committee differ in it: where it was neither given nor searched."""
         return self._resolved(name) == AUTO and name not in self.search_
 
-    def _fixed_setting(self) -> Setting:
+    def _fixed_setting(self) -> Hyperparameters:
         """The parameters as they were given, and the defaults of those that were not."""
         given = {name: self._resolved(name) for name in DEFAULTS}
         if not self.mixed_labels:
             given["beta"] = 0.0
-        return Setting(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
+        return Hyperparameters(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
 
-    def _search(self, problem: FitProblem) -> Setting:
+    def _search(self, problem: FitProblem) -> Hyperparameters:
         """Choose what was left at "auto" as the paper does, where that is asked for."""
         setting = self._fixed_setting()
         if self._resolved("search") != "paper":
             return setting
         problem.progress.stage("searching lambda and the weight decay")
-        n_init = self._resolved("n_init") or SETTINGS["paper"]["n_init"]
+        n_init = self._resolved("n_init") or PRESETS["paper"]["n_init"]
         if self._resolved("trade_off") == AUTO:
             schedule = self._schedule(setting)
             work = _step_cost(problem.x, problem.n_classes, "none") * schedule.max_iter
@@ -422,15 +424,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
                 on_trial=lambda: problem.progress.advance(work),
             )
             setting = replace(setting, trade_off=trade_off)
-        if self._resolved("weight_decay") == AUTO and can_divide(problem.labels):
-            division = divide(problem.x[: len(problem.labels)], problem.labels, problem.generator)
+        if self._resolved("weight_decay") == AUTO and can_split(problem.labels):
+            division = held_out_split(problem.x[: len(problem.labels)], problem.labels, problem.generator)
             start = single_start(
                 division.x, division.labels, division.n_classes, n_init=n_init, generator=problem.generator
             )
             candidates = [replace(setting, weight_decay=value) for value in WEIGHT_DECAYS]
             work = _step_cost(division.x, division.n_classes, self.h) * self._schedule(setting).max_iter
             problem.progress.expect(work * len(candidates))
-            scores = side_by_side(
+            scores = parallel_map(
                 lambda candidate: self._score(division, start, candidate),
                 candidates,
                 lambda *_: problem.progress.advance(work),
@@ -441,7 +443,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             setting = replace(setting, weight_decay=best.weight_decay / 2)
         return setting
 
-    def _score(self, division: Division, start: Start, setting: Setting) -> float:
+    def _score(self, division: HeldOutSplit, start: Start, setting: Hyperparameters) -> float:
         """Train on a divided problem and score the classes of its hidden rows."""
         head, objective = self._new_head(start.prototypes), self._objective(setting, start.shares(setting.class_sizes))
         train(division.engine(), head, objective, self._schedule(setting))

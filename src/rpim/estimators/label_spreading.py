@@ -1,7 +1,7 @@
-"""Label spreading: labels flow along a graph of nearest neighbours.
+"""Label spreading: labels flow along a graph of nearest neighbors.
 
 Zhou, Bousquet, Lal, Weston and Schölkopf, "Learning with Local and Global Consistency", NeurIPS 2003, as scikit-learn
-has it. The rows that found the new classes are those which the nearest-neighbour test of Sun, Ming, Zhu and Li,
+has it. The rows that found the new classes are those which the nearest-neighbor test of Sun, Ming, Zhu and Li,
 "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, would call foreign.
 """
 
@@ -36,8 +36,8 @@ class SpreadLabels(TransductiveEstimator):
       other one. Labelled rows and unlabelled ones of known classes are alike, so that share of the latter stays below
       the limit; 0.95 is the custom in the detection of foreign rows. No label of an unlabelled row is needed for it.
     * If fewer rows than new classes are far, the farthest rows are the seeds.
-    * The graph, its width and the clamping are scikit-learn's defaults (7 neighbours, alpha 0.2). Its kernel of
-      neighbours keeps the graph sparse; memory grows with rows x classes.
+    * The graph, its width and the clamping are scikit-learn's defaults (7 neighbors, alpha 0.2). Its kernel of
+      neighbors keeps the graph sparse; memory grows with rows x classes.
     * A row to which nothing spreads, as no seed is within a few steps on the graph, takes the nearest seed's class.
 
     Parameters
@@ -45,9 +45,9 @@ class SpreadLabels(TransductiveEstimator):
     n_classes : int, optional
         How many classes there are in all, known and unknown. ``None`` estimates it.
     n_neighbors : int
-        Neighbours of a row in the graph, itself included; no more than there are rows.
+        Neighbors of a row in the graph, itself included; no more than there are rows.
     alpha : float
-        How far a seed gives way to its neighbours, between 0 and 1.
+        How far a seed gives way to its neighbors, between 0 and 1.
     known_share : float
         The share of labelled rows that are not far from the others.
     n_init, max_iter : int
@@ -56,7 +56,7 @@ class SpreadLabels(TransductiveEstimator):
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
     n_components : int, optional
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise, device, random_state, verbose
+    normalize, device, random_state, verbose
         As in `RPIM`.
 
     Attributes
@@ -89,7 +89,7 @@ class SpreadLabels(TransductiveEstimator):
         max_iter: int = 100,
         temperature: float = 25.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -102,7 +102,7 @@ class SpreadLabels(TransductiveEstimator):
         self.max_iter = max_iter
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -148,7 +148,7 @@ def distances_to_labelled(
     >>> away.tolist(), limit
     ([0.5, 4.0], 2.0)
     """
-    neighbours = NearestNeighbors(n_neighbors=1).fit(labelled)
-    among_themselves, _ = neighbours.kneighbors()  # of each labelled row without itself
-    away, _ = neighbours.kneighbors(free)
+    neighbors = NearestNeighbors(n_neighbors=1).fit(labelled)
+    among_themselves, _ = neighbors.kneighbors()  # of each labelled row without itself
+    away, _ = neighbors.kneighbors(free)
     return away[:, 0], float(np.quantile(among_themselves[:, 0], known_share))

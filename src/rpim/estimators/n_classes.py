@@ -18,7 +18,7 @@ def estimate_n_classes(
     method: str = ESTIMATORS[0],
     at_least: int | None = None,
     at_most: int | None = None,
-    normalise: bool = True,
+    normalize: bool = True,
     random_state: Any = None,
     verbose: bool = False,
 ) -> ClassCount:
@@ -30,12 +30,12 @@ def estimate_n_classes(
         Embeddings.
     y : array-like of shape (n_rows,)
         The labels of the rows that have one; -1, None, NaN or "" for the others.
-    method : {"neighbours", "max-acc", "max-acc-pim"}
-        "neighbours" counts how many of the rows around labelled ones are labelled too; it takes seconds. "max-acc" is
+    method : {"neighbors", "max-acc", "max-acc-pim"}
+        "neighbors" counts how many of the rows around labelled ones are labelled too; it takes seconds. "max-acc" is
         GCD's: the number of k-means clusters that fits the labels best. "max-acc-pim" is the same over PIM.
     at_least, at_most : int, optional
         Bounds of the answer.
-    normalise : bool
+    normalize : bool
         Scale rows to unit length.
     random_state : int, RandomState instance or None
         Makes the estimate repeatable.
@@ -51,5 +51,5 @@ def estimate_n_classes(
     12
     """
     choose("The method", method, ESTIMATORS)
-    model = RPIM(normalise=normalise, random_state=random_state, verbose=verbose)
+    model = RPIM(normalize=normalize, random_state=random_state, verbose=verbose)
     return model._count_classes(X, y, method, at_least, at_most)

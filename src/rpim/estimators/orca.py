@@ -37,7 +37,7 @@ def partners(refined: Tensor, labels: Tensor) -> Tensor:
     """The row that each row of a batch is paired with; a label of -1 means unlabelled. (n,)
 
     A labelled row gets the next row of its class, counting on from the first after the last: itself if it is alone.
-    An unlabelled row gets its nearest neighbour by cosine, labelled or not, but never itself.
+    An unlabelled row gets its nearest neighbor by cosine, labelled or not, but never itself.
     """
     at = torch.arange(len(labels), device=labels.device)
     steps = (at - at[:, None] - 1) % len(labels)  # (n, n), 0 for the next row and n - 1 for the row itself
@@ -96,7 +96,7 @@ class ORCA(TwoViewEstimator):
         The share of features that a view lacks, where no second view is given to ``fit``.
     temperature : float
         s, the factor of the cosines.
-    n_components, normalise, device, random_state, verbose
+    n_components, normalize, device, random_state, verbose
         As of `RPIM`.
 
     Attributes
@@ -145,7 +145,7 @@ class ORCA(TwoViewEstimator):
         feature_dropout: float = 0.1,
         temperature: float = 10.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -161,7 +161,7 @@ class ORCA(TwoViewEstimator):
         self.feature_dropout = feature_dropout
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

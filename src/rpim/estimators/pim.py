@@ -17,7 +17,7 @@ class PIM(PlainInfoMaxEstimator):
 
     ``PIM(...)`` and ``RPIM(h="none", pseudo_labels=False, mixed_labels=False, ...)`` with the same `n_members` give the
     same bits. A single fit by default; ``n_members=16`` is a committee. See `RPIM` for the parameters and attributes.
-    The PIM of the literature is ``PIM(settings="paper", weight_decay=0.01)``: lambda
+    The PIM of the literature is ``PIM(preset="paper", weight_decay=0.01)``: lambda
     searched without labels, one start, 1000 steps.
     """
 
@@ -28,7 +28,7 @@ class PIM(PlainInfoMaxEstimator):
         n_classes: int | None = None,
         *,
         n_members: int | Literal["auto"] = 1,
-        settings: Literal["default", "paper"] = "default",
+        preset: Literal["default", "paper"] = "default",
         trade_off: float | Literal["auto"] = AUTO,
         weight_decay: float | Literal["auto"] = AUTO,
         class_sizes: Literal["auto", "equal", "estimated"] = AUTO,
@@ -39,7 +39,7 @@ class PIM(PlainInfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
-        normalise: bool = True,
+        normalize: bool = True,
         low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
@@ -48,7 +48,7 @@ class PIM(PlainInfoMaxEstimator):
     ) -> None:
         self.n_classes = n_classes
         self.n_members = n_members
-        self.settings = settings
+        self.preset = preset
         self.trade_off = trade_off
         self.weight_decay = weight_decay
         self.class_sizes = class_sizes
@@ -59,7 +59,7 @@ class PIM(PlainInfoMaxEstimator):
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.low_memory = low_memory
         self.abstain = abstain
         self.device = device

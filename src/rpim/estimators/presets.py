@@ -9,7 +9,7 @@ from rpim.core.initialization import ClassSizes
 
 AUTO: Final = "auto"
 
-SETTINGS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "default": {"search": None, "n_members": 16, "n_init": None, "n_components": 256, "schedule": "fast"},
     "paper": {
         "search": "paper",
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {"trade_off": 0.1, "class_sizes": "equal", "beta": 0.
 
 
 @dataclass(frozen=True)
-class Setting:
+class Hyperparameters:
     """The weights of the objective that data sets differ in, and whether classes are taken to be equally large."""
 
     trade_off: float

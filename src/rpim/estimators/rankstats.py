@@ -133,7 +133,7 @@ class RankStats(TwoViewEstimator):
         The factor of the logits.
     n_components : int, optional
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise : bool
+    normalize : bool
         Scale rows to unit length.
     device : str, optional
         A torch device; by default a GPU where there is one.
@@ -179,7 +179,7 @@ class RankStats(TwoViewEstimator):
         feature_dropout: float = 0.1,
         temperature: float = 10.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -197,7 +197,7 @@ class RankStats(TwoViewEstimator):
         self.feature_dropout = feature_dropout
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -24,7 +24,7 @@ class RIM(PlainInfoMaxEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
 
-    settings = "default"
+    preset = "default"
     search = AUTO
 
     def __init__(
@@ -40,7 +40,7 @@ class RIM(PlainInfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
@@ -57,7 +57,7 @@ class RIM(PlainInfoMaxEstimator):
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.low_memory = low_memory
         self.abstain = abstain
         self.device = device

@@ -32,8 +32,8 @@ class RPIM(InfoMaxEstimator):
         How many classes there are in all, known and unknown. ``None`` estimates it.
     n_members : int or "auto"
         Number of members of the committee. 1 is a single fit, whose probabilities are too confident. "auto" is 16, and
-        1 with ``settings="paper"``.
-    settings : {"default", "paper"}
+        1 with ``preset="paper"``.
+    preset : {"default", "paper"}
         What a parameter left at "auto" becomes. "paper" is the published procedure: lambda searched without labels,
         one fit from one start, 1000 steps of Adam at 1e-3, beta 0.05.
     h : {"semantic-bias", "none", "linear", "linear-bias", "semantic-scale-bias", "mlp"}
@@ -76,7 +76,7 @@ class RPIM(InfoMaxEstimator):
         Adam's step size and the largest number of steps, where they should differ from the schedule's.
     n_components : int, None or "auto"
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise : bool
+    normalize : bool
         Scale rows to unit length.
     low_memory : bool
         Compute the probabilities of all rows again for each pass instead of keeping them: memory then does not grow
@@ -157,7 +157,7 @@ class RPIM(InfoMaxEstimator):
         n_classes: int | None = None,
         *,
         n_members: int | Literal["auto"] = AUTO,
-        settings: Literal["default", "paper"] = "default",
+        preset: Literal["default", "paper"] = "default",
         h: str = "semantic-bias",
         rank: int | None = None,
         pseudo_labels: bool = True,
@@ -178,7 +178,7 @@ class RPIM(InfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
-        normalise: bool = True,
+        normalize: bool = True,
         low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
@@ -187,7 +187,7 @@ class RPIM(InfoMaxEstimator):
     ) -> None:
         self.n_classes = n_classes
         self.n_members = n_members
-        self.settings = settings
+        self.preset = preset
         self.h = h
         self.rank = rank
         self.pseudo_labels = pseudo_labels
@@ -208,7 +208,7 @@ class RPIM(InfoMaxEstimator):
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.low_memory = low_memory
         self.abstain = abstain
         self.device = device

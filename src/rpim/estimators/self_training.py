@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rpim.data.labels import BoolArray
 from rpim.estimators.base import FloatArray, Problem
-from rpim.estimators.held_out import Division, can_divide, divide
+from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new
 
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
@@ -62,7 +62,7 @@ class SelfTraining(TransductiveEstimator):
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
     n_components : int, optional
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise, device, random_state, verbose
+    normalize, device, random_state, verbose
         As in `RPIM`.
 
     Attributes
@@ -91,7 +91,7 @@ class SelfTraining(TransductiveEstimator):
         max_iter: int = 100,
         temperature: float = 25.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -102,7 +102,7 @@ class SelfTraining(TransductiveEstimator):
         self.max_iter = max_iter
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -137,36 +137,36 @@ class SelfTraining(TransductiveEstimator):
 
 def choose_threshold(x: Tensor, labels: Tensor, share_new: float, generator: torch.Generator) -> tuple[float, float]:
     """The strength and threshold for these labelled rows, judged on classes whose labels are hidden."""
-    if not can_divide(labels):
+    if not can_split(labels):
         return _UNTRIED
-    divisions = [divide(x, labels, generator, share_new) for _ in range(N_DIVISIONS)]
+    divisions = [held_out_split(x, labels, generator, share_new) for _ in range(N_DIVISIONS)]
     is_known = np.concatenate([division.truth[len(division.labels) :] < division.n_known for division in divisions])
     if is_known.all() or not is_known.any():
         return _UNTRIED
     tried = {}
     for strength in STRENGTHS:
         judged = [_judge(division, strength) for division in divisions]
-        surprise, sureness = (np.concatenate(parts) for parts in zip(*judged, strict=True))
-        tried[strength] = float(surprise[is_known].mean()), sureness
+        surprise, confidence = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+        tried[strength] = float(surprise[is_known].mean()), confidence
     best = min(tried, key=lambda strength: tried[strength][0])
     return best, parting_threshold(is_known, tried[best][1])
 
 
-def parting_threshold(is_known: BoolArray, sureness: FloatArray) -> float:
+def parting_threshold(is_known: BoolArray, confidence: FloatArray) -> float:
     """The probability above which most rows of known classes and fewest others are: the largest difference of shares.
 
     >>> parting_threshold(np.array([False, True, False, True, True]), np.array([0.3, 0.4, 0.5, 0.6, 0.9]))  # 2/3 and 0
     0.5
     """
-    thresholds = np.unique(sureness)[:-1]  # each leaves at least one row above
+    thresholds = np.unique(confidence)[:-1]  # each leaves at least one row above
     if len(thresholds) == 0:
         return _UNTRIED[1]
-    below = [np.searchsorted(np.sort(sureness[rows]), thresholds, side="right") for rows in (is_known, ~is_known)]
+    below = [np.searchsorted(np.sort(confidence[rows]), thresholds, side="right") for rows in (is_known, ~is_known)]
     gains = below[1] / (~is_known).sum() - below[0] / is_known.sum()
     return float(thresholds[gains.argmax()])
 
 
-def _judge(division: Division, strength: float) -> tuple[FloatArray, FloatArray]:
+def _judge(division: HeldOutSplit, strength: float) -> tuple[FloatArray, FloatArray]:
     """For each hidden row, -log of its own class's probability, if that is a known one, and the largest of all."""
     x, n_kept = division.x.cpu().numpy(), len(division.labels)
     regression = _regression(strength).fit(x[:n_kept], division.labels.cpu().numpy())

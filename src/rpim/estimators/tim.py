@@ -25,7 +25,7 @@ class TIM(PlainInfoMaxEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
 
-    settings = "default"
+    preset = "default"
     search = AUTO
     marginal_rows = "unlabelled"
 
@@ -42,7 +42,7 @@ class TIM(PlainInfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
@@ -59,7 +59,7 @@ class TIM(PlainInfoMaxEstimator):
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.low_memory = low_memory
         self.abstain = abstain
         self.device = device

@@ -38,7 +38,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
 
     What was decided
     ----------------
-    * UMAP has BERTopic's settings: 15 neighbours, 5 dimensions, no minimal distance. Rows of length one are compared
+    * UMAP has BERTopic's settings: 15 neighbors, 5 dimensions, no minimal distance. Rows of length one are compared
       by Euclidean distance, which orders them as the cosine does. It sees no labels.
     * HDBSCAN cannot be told a number of classes. The usual handle on it is the smallest size of a cluster. So if
       ``n_classes`` is given, that size is sought by bisection, from 5 to the mean size of a class, and the one is kept
@@ -55,18 +55,18 @@ class UMAPHDBSCAN(TransductiveEstimator):
     n_classes : int, optional
         How many classes to aim at, known and unknown. ``None`` leaves it to HDBSCAN.
     n_neighbors : int
-        Neighbours of a row in UMAP's graph; fewer where there are not so many rows.
+        Neighbors of a row in UMAP's graph; fewer where there are not so many rows.
     map_components : int
         Dimensions of the map.
     min_cluster_size : int
         The smallest cluster where ``n_classes`` is not given.
     min_samples : int
-        The neighbours by which HDBSCAN measures density, the row itself included.
+        The neighbors by which HDBSCAN measures density, the row itself included.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
     n_components : int, optional
         Keep that many principal directions of the embeddings before UMAP; ``None`` keeps all.
-    normalise, device, random_state, verbose
+    normalize, device, random_state, verbose
         As in `RPIM`.
 
     Attributes
@@ -99,7 +99,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
         min_samples: int = 5,
         temperature: float = 25.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -111,7 +111,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
         self.min_samples = min_samples
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

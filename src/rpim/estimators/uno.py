@@ -107,7 +107,7 @@ class UNO(TwoViewEstimator):
         tau, the factor of the logits in the cross-entropy.
     n_components : int, optional
         Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalise, device, random_state, verbose
+    normalize, device, random_state, verbose
         As in `RPIM`.
 
     Attributes
@@ -156,7 +156,7 @@ class UNO(TwoViewEstimator):
         feature_dropout: float = 0.1,
         temperature: float = 10.0,
         n_components: int | None = 256,
-        normalise: bool = True,
+        normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -172,7 +172,7 @@ class UNO(TwoViewEstimator):
         self.feature_dropout = feature_dropout
         self.temperature = temperature
         self.n_components = n_components
-        self.normalise = normalise
+        self.normalize = normalize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -61,7 +61,7 @@ class Decided:
             "id": rows.ids,
             "label": [name or None for name in names],
             "found": [name or None for name in found],
-            "sureness": self.version.sureness,
+            "confidence": self.version.confidence,
             "given": rows.labelled,
             "by_hand": self.state.by_hand,
             "junk": self.state.junk,
@@ -126,7 +126,7 @@ def _jsonl(decided: Decided, file: BinaryIO) -> None:
     }
     for record in zip(*columns.values(), strict=True):
         line = dict(zip(columns, record, strict=True))
-        line["sureness"] = round(line["sureness"], 6)
+        line["confidence"] = round(line["confidence"], 6)
         file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
 
@@ -161,7 +161,7 @@ def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
         task: dict[str, Any] = {"data": data}
         if name:
             choice = {"from_name": "class", "to_name": "item", "type": "choices", "value": {"choices": [name]}}
-            sure = 1.0 if state.by_hand[row] else round(float(decided.version.sureness[row]), 6)
+            sure = 1.0 if state.by_hand[row] else round(float(decided.version.confidence[row]), 6)
             model = f"rpim-{decided.version.number}"
             task["predictions"] = [{"model_version": model, "score": sure, "result": [choice]}]
         yield task

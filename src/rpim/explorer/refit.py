@@ -49,7 +49,7 @@ class Plan:
     n_classes: int
 
 
-def plan(state: State, labelled: BoolArray, sureness: NDArray[np.float32]) -> Plan:
+def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> Plan:
     """Labels for the new fit: those that were given, as far as decisions do not say otherwise, and decisions.
 
     A row that came with a label, or was moved by hand, has the class in which it is now as its label. Of a class that
@@ -60,7 +60,7 @@ def plan(state: State, labelled: BoolArray, sureness: NDArray[np.float32]) -> Pl
     for number, info in state.classes.items():
         if info.reviewed:
             rows = state.rows_of(number)
-            told[rows[np.argsort(-sureness[rows], kind="stable")[:SUREST]]] = True
+            told[rows[np.argsort(-confidence[rows], kind="stable")[:SUREST]]] = True
     kept = np.flatnonzero(~state.junk).astype(np.int32)
     n_classes = sum(size > 0 for size in state.sizes().values())
     return Plan(kept, np.where(told, names, "")[kept], names[kept], n_classes)
@@ -137,8 +137,8 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     model = _same_again(Predictor.load(run).model, made.n_classes)
     start = time.monotonic()
     with told_to(_Teller()):
-        views = features.further_rows(model.normalise) if model.uses_views else []
-        model.fit(features.rows(normalise=model.normalise), made.labels, views)
+        views = features.further_rows(model.normalize) if model.uses_views else []
+        model.fit(features.rows(normalize=model.normalize), made.labels, views)
         _keep_names(model, made)
         discovery = Discovery.from_fit(model, features, source=source.resolve(), duration=time.monotonic() - start)
     discovery.provenance["refit"] = {"of": str(run.resolve()), "version": version}

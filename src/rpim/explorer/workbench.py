@@ -56,7 +56,7 @@ class Workbench:
         self.labelled = self.rows.labelled  # (N,)
         given = features_of(run, features)
         model = Predictor.load(run).model
-        self.refined: FloatArray = model.transform(given.rows(normalise=model.normalise))  # (N, D)
+        self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
@@ -92,7 +92,7 @@ class Workbench:
         """What rows can be coloured by beside their class: a key, and what it is called."""
         fits = np.isfinite(self.versions[self.versions.active].outlier).any()
         return {
-            "sureness": "sureness",
+            "confidence": "confidence",
             **({"outlier": "how little it fits"} if fits else {}),
             **{key: _CALLED[key] for key in self._labels},
             **{f"{OWN}{k}": in_words(name) for k, (name, _) in enumerate(self._further)},
@@ -103,8 +103,8 @@ class Workbench:
         if key not in self.columns():
             raise InputError("There is no such column: choose another.")
         version = self.versions[self.versions.active]
-        if key == "sureness":
-            return Column(version.sureness, ("0%", "100%"))
+        if key == "confidence":
+            return Column(version.confidence, ("0%", "100%"))
         if key == "outlier":
             return replace(amounts(version.outlier), ends=("fits", "fits least"))
         if key not in self._coloured:
@@ -138,7 +138,7 @@ class Workbench:
             "junk": bool(state.junk[row]),
             "by_hand": bool(state.by_hand[row]),
             "labelled": bool(self.labelled[row]),
-            "sureness": round(float(version.sureness[row]), 4),
+            "confidence": round(float(version.confidence[row]), 4),
             "second": version.second[row],
             "columns": {
                 f"{OWN}{k}": said for k, (_, values) in enumerate(self._further) if (said := in_words(values[row]))
@@ -164,25 +164,25 @@ class Workbench:
         if order == "nearby":
             return self._nearby(state, rows)
         if order == "doubtful":
-            first: NDArray[np.int64] = np.argsort(version.sureness[rows], kind="stable")
+            first: NDArray[np.int64] = np.argsort(version.confidence[rows], kind="stable")
         else:
-            first = np.lexsort((version.outlier[rows], -np.round(version.sureness[rows], 2)))
+            first = np.lexsort((version.outlier[rows], -np.round(version.confidence[rows], 2)))
         return rows[first]
 
     def _nearby(self, state: State, rows: IntArray, count: int = 200) -> IntArray:
         if len(rows) == 0:
             return rows
-        likeness: FloatArray = self.refined @ self.refined[rows].mean(axis=0)  # (N,)
-        likeness[rows] = -np.inf
-        likeness[state.junk] = -np.inf
-        nearest = np.argsort(-likeness, kind="stable")[:count].astype(np.int32)
-        return nearest[np.isfinite(likeness[nearest])]
+        similarity: FloatArray = self.refined @ self.refined[rows].mean(axis=0)  # (N,)
+        similarity[rows] = -np.inf
+        similarity[state.junk] = -np.inf
+        nearest = np.argsort(-similarity, kind="stable")[:count].astype(np.int32)
+        return nearest[np.isfinite(similarity[nearest])]
 
     def similar(self, row: int, count: int = 48) -> IntArray:
         """The rows most like this one, itself first."""
-        likeness = self.refined @ self.refined[row]
-        likeness[row] = np.inf
-        return np.argsort(-likeness, kind="stable")[:count].astype(np.int32)
+        similarity = self.refined @ self.refined[row]
+        similarity[row] = np.inf
+        return np.argsort(-similarity, kind="stable")[:count].astype(np.int32)
 
     def split(self, state: State, number: int, parts: int) -> Split:
         """A class in so many parts by k-means, the largest first."""
@@ -228,7 +228,7 @@ class Workbench:
         codes, n = state.class_of[counted], state.next_class
         sizes = np.bincount(codes, minlength=n)
         labelled = np.bincount(codes, weights=self.labelled[counted], minlength=n)
-        sureness = np.bincount(codes, weights=version.sureness[counted], minlength=n) / np.maximum(sizes, 1)
+        confidence = np.bincount(codes, weights=version.confidence[counted], minlength=n) / np.maximum(sizes, 1)
         suggested = self._suggested.get(active, {})
         classes = [
             {
@@ -240,7 +240,7 @@ class Workbench:
                 "reviewed": info.reviewed,
                 "rows": int(sizes[number]),
                 "labelled": int(labelled[number]),
-                "sureness": round(float(sureness[number]), 4),
+                "confidence": round(float(confidence[number]), 4),
                 "stability": version.stability.get(number),
             }
             for number, info in state.classes.items()

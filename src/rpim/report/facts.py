@@ -31,7 +31,7 @@ class Item:
 
     row: int
     caption: str
-    sureness: float
+    confidence: float
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def class_facts(
     def items(ids: list[Any]) -> list[Item]:
         rows = [place[name] for name in ids]
         said = captions(discovery, rows)
-        return [Item(row, line, float(discovery.sureness[row])) for row, line in zip(rows, said, strict=True)]
+        return [Item(row, line, float(discovery.confidence[row])) for row, line in zip(rows, said, strict=True)]
 
     summaries = discovery.classes_table()
     summaries = summaries if decided is None else decided.given_to(summaries)
@@ -177,7 +177,7 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         (f"{n_known:,}", "known classes"),
         (f"{len(with_rows):,}", "new classes"),
         (_percent(to_new / n_unlabelled if n_unlabelled else math.nan), "of the unlabelled rows are in new classes"),
-        (_percent(_mean(discovery.sureness[~labelled & ~left_out])), "mean sureness of the unlabelled rows"),
+        (_percent(_mean(discovery.confidence[~labelled & ~left_out])), "mean confidence of the unlabelled rows"),
     ]
     accuracy = getattr(model, "expected_accuracy_", math.nan)
     if not math.isnan(accuracy):

@@ -46,7 +46,7 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
             mode="markers",
             name=plain(one.title),
             marker={"size": 5, "color": colour, "symbol": "circle" if one.summary.known else "circle-open"},
-            customdata=discovery.sureness[found.rows[here]],
+            customdata=discovery.confidence[found.rows[here]],
             hovertext=[plain(said[i]) for i in here],
             hovertemplate="%{hovertext}<br>%{customdata:.0%} sure",
         )

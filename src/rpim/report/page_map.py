@@ -113,12 +113,12 @@ def kept_map(run: Path, n_rows: int) -> FloatArray | None:
 
 def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
     """The rows as the model sees them, in its own space."""
-    rows: FloatArray = discovery.model.transform(features.rows(normalise=discovery.model.normalise))
+    rows: FloatArray = discovery.model.transform(features.rows(normalize=discovery.model.normalize))
     return rows
 
 
 def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None) -> str:
-    """The map as JSON that may stand in a page: places, classes and sureness as bytes in base 64, lines as text."""
+    """The map as JSON that may stand in a page: places, classes and confidence as bytes in base 64, lines as text."""
     codes = class_codes(discovery.labels, discovery.classes)[found.rows]
     middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2
     extent = float(np.ptp(found.places, axis=0).max()) or 1.0
@@ -127,7 +127,7 @@ def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts]
         "rows": found.rows.tolist(),
         "places": _bytes((within * 65535).round().astype("<u2")),
         "classes": _bytes(np.where(codes < 0, len(classes), codes).astype("<u2")),
-        "sureness": _bytes((100 * discovery.sureness[found.rows]).round().astype("u1")),
+        "confidence": _bytes((100 * discovery.confidence[found.rows]).round().astype("u1")),
         "names": [one.name for one in classes],
         "titles": [one.title for one in classes],
         "known": [one.summary.known for one in classes],

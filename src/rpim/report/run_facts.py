@@ -164,7 +164,7 @@ def provenance(discovery: Discovery) -> list[tuple[str, str]]:
         ("Encoder", str((data.get("metadata") or {}).get("encoder") or "")),
         ("Fingerprint", data["fingerprint"]),
         ("Seed", "" if facts.get("seed") is None else str(facts["seed"])),
-        ("Made", facts["created"]),
+        ("ShardResult", facts["created"]),
         ("Took", "" if facts.get("duration_seconds") is None else f"{facts['duration_seconds']:,.1f} s"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
     ]

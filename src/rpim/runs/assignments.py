@@ -39,9 +39,9 @@ class Assignments:
         The class of each row, in the user's own type; -1, NaN or "" where it fits none and was left out.
     known : array of bool
         Whether that class had labels.
-    sureness : array of float
+    confidence : array of float
         The model's probability of that class; 0 where there is none.
-    second, second_sureness : array
+    second, runner_up_confidence : array
         The likeliest of the other classes and its probability.
     outlier : array of float
         How little the row fits any class; the larger, the less. NaN in runs of older versions.
@@ -60,9 +60,9 @@ class Assignments:
     ids: NDArray[Any]
     labels: NDArray[Any]
     known: NDArray[np.bool_]
-    sureness: NDArray[np.float32]
+    confidence: NDArray[np.float32]
     second: NDArray[Any]
-    second_sureness: NDArray[np.float32]
+    runner_up_confidence: NDArray[np.float32]
     outlier: NDArray[np.float32]
     given: NDArray[Any] | None = None
     texts: list[str] | None = None
@@ -105,9 +105,9 @@ class Assignments:
             ids=joined(self.ids, later.ids),
             labels=labels,
             known=np.isin(labels, classes[:n_known]),
-            sureness=joined(self.sureness, later.sureness),
+            confidence=joined(self.confidence, later.confidence),
             second=joined(self.second, later.second),
-            second_sureness=joined(self.second_sureness, later.second_sureness),
+            runner_up_confidence=joined(self.runner_up_confidence, later.runner_up_confidence),
             outlier=joined(self.outlier, later.outlier),
             given=filled("given", no_class, np.asarray),
             texts=filled("texts", "", np.ndarray.tolist),
@@ -130,9 +130,9 @@ class Assignments:
             columns["suggested_confidence"] = np.ma.masked_invalid(self.suggested_confidence)
         columns |= {
             "known": self.known,
-            "sureness": self.sureness,
+            "confidence": self.confidence,
             "second": self.second,
-            "second_sureness": self.second_sureness,
+            "runner_up_confidence": self.runner_up_confidence,
             "outlier": self.outlier,
         }
         return columns | {
@@ -183,9 +183,9 @@ class Assignments:
             ids=np.asarray(ids.to_pylist(), dtype=str) if str(ids.type) == "string" else ids.to_numpy(),
             labels=labels("label"),
             known=table.column("known").to_numpy().astype(bool),
-            sureness=table.column("sureness").to_numpy(),
+            confidence=table.column("confidence").to_numpy(),
             second=labels("second"),
-            second_sureness=table.column("second_sureness").to_numpy(),
+            runner_up_confidence=table.column("runner_up_confidence").to_numpy(),
             outlier=table.column("outlier").to_numpy()
             if "outlier" in names
             else np.full(len(ids), np.nan, dtype=np.float32),
@@ -207,27 +207,27 @@ def assign(
     classes: NDArray[Any] = model.classes_
     chosen = None if labels is None else class_codes(labels, classes)
     best, second = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
-    sureness, second_sureness, outlier = (np.zeros(n_rows, dtype=np.float32) for _ in range(3))
+    confidence, runner_up_confidence, outlier = (np.zeros(n_rows, dtype=np.float32) for _ in range(3))
     with Progress(verbose, "assigning") as progress:
         progress.expect(n_rows)
-        for block, rows in features.blocks(model.normalise, _BLOCK):
+        for block, rows in features.blocks(model.normalize, _BLOCK):
             probabilities, outlier[block] = model.assess(rows)  # (n, K), (n,)
             each = np.arange(len(probabilities))
             best[block] = model.decide(probabilities, outlier[block]) if chosen is None else chosen[block]
             has_class = best[block] >= 0
             own = each[has_class], best[block][has_class]
-            sureness[block][has_class] = probabilities[own]
+            confidence[block][has_class] = probabilities[own]
             probabilities[own] = -1.0
             second[block] = probabilities.argmax(axis=1)
-            second_sureness[block] = probabilities[each, second[block]]
+            runner_up_confidence[block] = probabilities[each, second[block]]
             progress.advance(len(each))
     return Assignments(
         ids=features.ids,
         labels=name_rows(best, classes),
         known=(best >= 0) & (best < len(model.known_classes_)),
-        sureness=sureness,
+        confidence=confidence,
         second=classes[second],
-        second_sureness=second_sureness,
+        runner_up_confidence=runner_up_confidence,
         outlier=outlier,
         given=None if labels is None else features.labels,
         texts=features.texts,

@@ -46,7 +46,7 @@ class ClassSummary:
         How many rows it has in all.
     labelled : int
         How many of them came with the label.
-    mean_sureness : float
+    mean_confidence : float
         The mean probability of the class over its rows; NaN where it has none.
     sure_share : float
         The share of its rows with a probability above 0.9; NaN where it has none.
@@ -69,7 +69,7 @@ class ClassSummary:
     known: bool
     rows: int
     labelled: int
-    mean_sureness: float
+    mean_confidence: float
     sure_share: float
     stability: float
     nearest_known: Any
@@ -93,9 +93,9 @@ def summarise_classes(
     summaries = []
     for k, name in enumerate(names):
         rows = by_class[ends[k] : ends[k + 1]]
-        sureness = assignments.sureness[rows]
-        best_first = np.lexsort((assignments.outlier[rows], -np.round(sureness, 2)))
-        worst_first = np.argsort(sureness, kind="stable")
+        confidence = assignments.confidence[rows]
+        best_first = np.lexsort((assignments.outlier[rows], -np.round(confidence, 2)))
+        worst_first = np.argsort(confidence, kind="stable")
         summaries.append(
             ClassSummary(
                 name=name,
@@ -104,8 +104,8 @@ def summarise_classes(
                 known=k < n_known,
                 rows=len(rows),
                 labelled=int(assignments.labelled[rows].sum()),
-                mean_sureness=float(sureness.mean()) if len(rows) else math.nan,
-                sure_share=float((sureness > SURE).mean()) if len(rows) else math.nan,
+                mean_confidence=float(confidence.mean()) if len(rows) else math.nan,
+                sure_share=float((confidence > SURE).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]],
                 typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),

@@ -145,9 +145,9 @@ class Discovery:
         return self.assignments.given
 
     @property
-    def sureness(self) -> NDArray[np.float32]:
+    def confidence(self) -> NDArray[np.float32]:
         """The model's probability of the class of every row, labelled or not."""
-        return self.assignments.sureness
+        return self.assignments.confidence
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -230,7 +230,7 @@ class Discovery:
         start = time.monotonic()
         model = copy.deepcopy(self.model)
         model.verbose = verbose
-        model.extend(new.rows(normalise=model.normalise), new.labels)
+        model.extend(new.rows(normalize=model.normalize), new.labels)
         was, suggested = self.assignments, self.assignments.suggested
 
         def renamed(names: NDArray[Any]) -> NDArray[Any]:

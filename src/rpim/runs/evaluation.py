@@ -21,7 +21,7 @@ from rpim.metrics import (
     adjusted_rand_index,
     gcd_accuracy,
     gcd_accuracy_v1,
-    normalised_mutual_information,
+    normalized_mutual_information,
     orca_accuracy,
 )
 from rpim.runs.discovery import Discovery
@@ -86,7 +86,7 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
         rows=int(rows.sum()),
         left_out=int(left_out.sum()),
         **accuracy.as_dict(),
-        nmi=normalised_mutual_information(true, predicted),
+        nmi=normalized_mutual_information(true, predicted),
         ari=adjusted_rand_index(true, predicted),
     )
 

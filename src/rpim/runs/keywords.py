@@ -28,7 +28,7 @@ COMMON, COMMON_SHORT, SHORT = 0.85, 0.75, 3
 """A word that is spread more evenly than the first is a function word; for one of at most three letters the second will
 do, since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
 PAIR_SHARE = 0.5
-"""A word is shown with its neighbour where the two stand together in so large a share of its use in the class."""
+"""A word is shown with its neighbor where the two stand together in so large a share of its use in the class."""
 MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 30_000, 20, 400
 """What is read, so that memory stays in bounds: rows in all, shared out evenly but never fewer a class than the second,
 and characters of each text."""
@@ -168,7 +168,7 @@ def _allowed_spread(word: str) -> float:
 
 
 def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> list[str]:
-    """The first words that say something new, each with its neighbour where it has one.
+    """The first words that say something new, each with its neighbor where it has one.
 
     Words and pairs are given with how often the class has them, and the words best first.
     """
@@ -184,10 +184,10 @@ def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> l
         if any(alike(word, part) for part in said):
             continue
         term = pair_of.get(word, word).split(" ")
-        neighbours = [part for part in term if part != word]
+        neighbors = [part for part in term if part != word]
         together = pairs.get(" ".join(term), 0.0) >= PAIR_SHARE * frequency
-        is_news = not any(alike(neighbour, part) for neighbour in neighbours for part in [word, *said])
-        chosen.append(term if neighbours and together and is_news else [word])
+        is_news = not any(alike(neighbor, part) for neighbor in neighbors for part in [word, *said])
+        chosen.append(term if neighbors and together and is_news else [word])
     return [joined(term) for term in chosen]
 
 

@@ -19,7 +19,7 @@ FloatArray = NDArray[np.float32]
 UMAP_MAP, PRINCIPAL_MAP = "UMAP", "principal directions"
 N_DIRECTIONS = 50
 """Of the rows, that UMAP sees: more cost time and change no map that we have looked at."""
-N_NEIGHBOURS = 15
+N_NEIGHBORS = 15
 _PLACED_BY = 5
 """Fitted rows by which a row that was not fitted finds its place."""
 
@@ -51,7 +51,7 @@ def two_dimensional(
     if verbose:
         why = "" if kind == UMAP_MAP else " (pip install 'rpim[maps]' for a map by UMAP)"
         print(f"rpim: map of {len(rows):,} rows by {kind}{why}", file=sys.stderr)
-    if kind == PRINCIPAL_MAP or len(rows) < N_NEIGHBOURS:
+    if kind == PRINCIPAL_MAP or len(rows) < N_NEIGHBORS:
         return principal_map(rows)
     reduced = leading(rows, N_DIRECTIONS)  # (N, 50)
     if len(rows) <= max_fitted:
@@ -120,6 +120,6 @@ def _umap(rows: FloatArray, random_state: int) -> FloatArray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of parts of the graph that hang together with nothing: duplicates make such
         on_map = UMAP(
-            n_neighbors=min(N_NEIGHBOURS, len(rows) - 1), min_dist=0.1, random_state=random_state, n_jobs=1
+            n_neighbors=min(N_NEIGHBORS, len(rows) - 1), min_dist=0.1, random_state=random_state, n_jobs=1
         ).fit_transform(rows)
     return np.asarray(on_map, dtype=np.float32)

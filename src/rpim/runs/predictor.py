@@ -135,7 +135,7 @@ class Predictor:
         """What is written of these rows; see `assign_file`. A .parquet holds probabilities in lists."""
         columns = assign(self.model, block).columns()
         if probabilities or refined:
-            rows = block.rows(normalise=self.model.normalise)  # (n, D)
+            rows = block.rows(normalize=self.model.normalize)  # (n, D)
         if probabilities:
             columns |= self._probabilities(rows, in_lists=in_lists)
         if refined:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rpim._common.files import RUN_FILE, StrPath
 from rpim.data.feature_spans import FeatureSpans
-from rpim.data.ray_shards import Made, Shards, Span, check_folder, make_shards
+from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import MODEL_FILE
 
@@ -73,12 +73,12 @@ class _Assigner:
     def __init__(self, run: Path, spans: FeatureSpans, told: dict[str, bool]) -> None:
         self._predictor, self._spans, self._told = Predictor.load(run), spans, told
 
-    def make(self, span: Span, file: Path) -> Made:
+    def make(self, span: Span, file: Path) -> ShardResult:
         """Write the classes of the rows of a span."""
         with self._predictor.new_table(file) as table:
             for block in self._spans.blocks(span.start, span.stop):
                 table.append(self._predictor.columns(block, **self._told, in_lists=True))
-        return Made(span.stop - span.start)
+        return ShardResult(span.stop - span.start)
 
 
 def _state_of_run(run: Path) -> str:

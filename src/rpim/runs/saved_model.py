@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from rpim import estimators as methods
-from rpim.core.exemplars import Memory
+from rpim.core.exemplars import Exemplars
 from rpim.core.head import Head
 from rpim.core.transforms import TRANSFORMS, LowRankSemanticBias, Transform
 from rpim.estimators.base import DiscoveryEstimator
@@ -60,8 +60,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
     tensors |= {f"transform.{name}": value for name, value in head.transform.parameters.items()}
     optional = {"components": model.components_, "offsets": head.offsets}
     tensors |= {name: value for name, value in optional.items() if value is not None}
-    if hasattr(model, "memory_"):
-        tensors |= {f"{_MEMORY}{name}": value for name, value in model.memory_.tensors().items()}
+    if hasattr(model, "exemplars_"):
+        tensors |= {f"{_MEMORY}{name}": value for name, value in model.exemplars_.tensors().items()}
     return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
@@ -105,7 +105,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     }
     remembered = {name.removeprefix(_MEMORY): value for name, value in tensors.items() if name.startswith(_MEMORY)}
     if remembered:
-        fitted["memory_"] = Memory.from_tensors(remembered, *expected)
+        fitted["exemplars_"] = Exemplars.from_tensors(remembered, *expected)
     for name, value in fitted.items():
         setattr(model, name, value)
     return model

@@ -31,7 +31,7 @@ class Version:
     folder: Path
     created: str
     state: State
-    sureness: NDArray[np.float32]
+    confidence: NDArray[np.float32]
     outlier: NDArray[np.float32]
     second: list[str]
     stability: Mapping[int, float | None]
@@ -128,7 +128,7 @@ class Versions:
             folder,
             facts["provenance"]["created"],
             everything,
-            _spread(found.sureness, rows, n, np.float32(0)),
+            _spread(found.confidence, rows, n, np.float32(0)),
             _spread(found.outlier, rows, n, np.float32(np.nan)),
             second.tolist(),
             dict(enumerate(stable)),

@@ -13,7 +13,7 @@ let which = "all";
 
 const ORDERS = {
   rows: (a, b) => b.rows - a.rows,
-  doubt: (a, b) => a.sureness - b.sureness,
+  doubt: (a, b) => a.confidence - b.confidence,
   stability: (a, b) => (a.stability ?? 2) - (b.stability ?? 2),
   name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
 };
@@ -107,8 +107,8 @@ function line(one) {
       el(
         "span",
         { className: "sure" },
-        el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.sureness) } })),
-        el("span", {}, `${percent(one.sureness)} sure`),
+        el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.confidence) } })),
+        el("span", {}, `${percent(one.confidence)} sure`),
         badge,
       ),
     ),

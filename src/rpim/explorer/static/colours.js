@@ -1,4 +1,4 @@
-// Colours: of classes by the golden angle in OKLCH, with three lightnesses, so that neighbours in number are far apart;
+// Colours: of classes by the golden angle in OKLCH, with three lightnesses, so that neighbors in number are far apart;
 // of known and new, and of amounts, so that people who see few colours can tell them apart.
 
 const THETA = 137.50776;

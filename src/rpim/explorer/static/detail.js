@@ -81,7 +81,7 @@ function drawClass(one) {
       { className: "facts" },
       fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
       one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
-      fact(percent(one.sureness), "sure"),
+      fact(percent(one.confidence), "sure"),
       one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable", STABLE),
       el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
       one.accepted ? el("span", { className: "badge good" }, "accepted") : null,

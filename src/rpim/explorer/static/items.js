@@ -112,8 +112,8 @@ function card(item) {
         ? el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } })
         : null,
       elsewhere ? el("span", {}, item.junk ? "junk" : model.name(item.class)) : null,
-      el("span", {}, `${percent(item.sureness)} sure`),
-      item.sureness < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
+      el("span", {}, `${percent(item.confidence)} sure`),
+      item.confidence < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
       item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
       ...saidOf(item, frame ? 1 : 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),

@@ -205,7 +205,7 @@ function fillTip(item) {
         "p",
         { className: "quiet" },
         el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }),
-        ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.sureness)}% sure`,
+        ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.confidence)}% sure`,
       ),
       ...saidOf(item, 6).map((said) => el("p", { className: "quiet said" }, said)),
     ].filter(Boolean),

@@ -86,7 +86,7 @@ class WebGlPainter {
       ["scale", "shift", "diameter"].map((name) => [name, gl.getUniformLocation(program, name)]),
     );
     this.buffers = {};
-    for (const [name, size, type, normalised] of [
+    for (const [name, size, type, normalized] of [
       ["place", 2, gl.FLOAT, false],
       ["colour", 4, gl.UNSIGNED_BYTE, true],
       ["size", 1, gl.UNSIGNED_BYTE, true],
@@ -95,7 +95,7 @@ class WebGlPainter {
       this.buffers[name] = gl.createBuffer();
       gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
       gl.enableVertexAttribArray(at);
-      gl.vertexAttribPointer(at, size, type, normalised, 0, 0);
+      gl.vertexAttribPointer(at, size, type, normalized, 0, 0);
     }
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); // colours come multiplied by their cover

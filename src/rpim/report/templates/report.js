@@ -66,7 +66,7 @@
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer;
   const places = new Uint16Array(bytes(data.places));
   const classes = new Uint16Array(bytes(data.classes));
-  const sureness = new Uint8Array(bytes(data.sureness));
+  const confidence = new Uint8Array(bytes(data.confidence));
   const n = classes.length;
   const nClasses = data.names.length; // a row of that number has no class
   const members = Array.from({ length: nClasses + 1 }, () => []);
@@ -92,7 +92,7 @@
   };
   const ofClass = (k) => (k === nClasses ? "#8a9099" : isDark() ? mixed(data.colours[k], "#ffffff", 0.3) : data.colours[k]);
   const ofKnown = (k) => (k === nClasses ? "#8a9099" : data.known[k] ? (isDark() ? "#6db8ea" : "#0072b2") : (isDark() ? "#f0984e" : "#d55e00"));
-  const ofSureness = (share) => (share < 0.5
+  const ofConfidence = (share) => (share < 0.5
     ? mixed("#d55e00", isDark() ? "#7d858f" : "#c3c8ce", 2 * share)
     : mixed(isDark() ? "#7d858f" : "#c3c8ce", isDark() ? "#6db8ea" : "#0a5c93", 2 * share - 1));
 
@@ -143,12 +143,12 @@
     for (const k of order) {
       pen.globalAlpha = marked >= 0 && k !== marked ? 0.13 : 0.85;
       const ring = k < nClasses && !data.known[k];
-      if (colouring.value !== "sureness") {
+      if (colouring.value !== "confidence") {
         dots(members[k], colouring.value === "known" ? ofKnown(k) : ofClass(k), ring);
       } else {
         for (let step = 0; step < 10; step += 1) {
-          const some = members[k].filter((i) => Math.min(9, Math.floor(sureness[i] / 10)) === step);
-          if (some.length) dots(some, ofSureness((step + 0.5) / 10), ring);
+          const some = members[k].filter((i) => Math.min(9, Math.floor(confidence[i] / 10)) === step);
+          if (some.length) dots(some, ofConfidence((step + 0.5) / 10), ring);
         }
       }
     }
@@ -242,7 +242,7 @@
     const title = none ? "No class" : data.titles[k];
     const beside = none || data.titles[k] === data.names[k] ? "" : ` (${data.names[k]})`;
     const parts = [line("b", title + beside)];
-    if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${sureness[i]}% sure`));
+    if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${confidence[i]}% sure`));
     parts.push(line("div", data.captions[i]));
     const picture = pictureOf(data.rows[i]);
     if (picture) parts.push(picture);
