@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, load
 from rpim import RPIM
-from rpim.core.outliers import least_fitting
+from rpim.core.head import least_fitting
 from rpim.metrics import contingency
 
 OTHER = {"banking77": "clinc150", "clinc150": "banking77", "cub200": "cifar100", "cifar100": "cub200"}

@@ -32,9 +32,10 @@ import reference
 from protocol import DATA_SETS, Case, digits, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.benchmark.cell import peak_memory_mb
+from rpim.core.gradient import gradient
 from rpim.core.head import Head
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, gradient
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.transforms import TRANSFORMS
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
@@ -125,13 +126,13 @@ def clock(work: Callable[[], object], repeats: int = 7) -> float:
     return float(np.median(times))
 
 
-def synthetic(n: int, d: int, k: int, h: str) -> tuple[InMemory, Head]:
+def synthetic(n: int, d: int, k: int, h: str) -> tuple[InMemoryBlocks, Head]:
     """Random unit rows, a tenth of them labelled, and prototypes among them."""
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(n, d, generator=generator), dim=1)
     prototypes = x[torch.randperm(n, generator=generator)[:k]].clone()
     labels = torch.randint(max(k // 2, 1), (n // 10,), generator=generator)
-    return InMemory(x, labels, k), Head(prototypes, TRANSFORMS[h].initial(prototypes))
+    return InMemoryBlocks(x, labels, k), Head(prototypes, TRANSFORMS[h].initial(prototypes))
 
 
 def bare_products(n: int, d: int, k: int, h: str) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""A fit that is stopped goes on where it was, and ends with the same bits."""
+"""An interrupted fit resumes from its checkpoint, and ends with the same bits."""
 
 import json
 import subprocess
@@ -12,12 +12,11 @@ import torch
 from rpim import PIM, RPIM
 from rpim._common.errors import InputError
 from rpim.core import checkpoint as module
-from rpim.core.checkpoint import Checkpoint
+from rpim.core.checkpoint import Checkpoint, TrainingState, pack, unpack
 from rpim.core.head import Head
-from rpim.core.row_blocks import InMemory
-from rpim.core.tensor_files import pack, unpack
-from rpim.core.training import Objective, Schedule, train
-from rpim.core.training_state import TrainingState
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
 
 
@@ -64,7 +63,7 @@ def test_a_training_that_is_stopped_at_any_step_ends_alike(blobs, h, tol):
         return Head(prototypes, TRANSFORMS[h].initial(prototypes), 5.0)
 
     def trained_history(trained, checkpoints, on_step=None):
-        engine = InMemory(x, truth[:60], 4)
+        engine = InMemoryBlocks(x, truth[:60], 4)
         return train(engine, trained, Objective(), Schedule(max_iter=75, tol=tol), on_step, checkpoints)
 
     whole = head()
@@ -135,22 +134,37 @@ def test_a_short_fit_leaves_nothing(problem, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_fit_is_not_gone_on_with(tmp_path, at_once):
+def test_the_checkpoint_of_another_fit_is_refused_and_never_deleted_silently(tmp_path, at_once):
     first = Checkpoint(tmp_path / "run", {"rows": "a"})
-    first.keep_start({"prototypes": torch.ones(2, 2)}, {"x": 1})
+    first.save_start({"prototypes": torch.ones(2, 2)}, {"x": 1})
     assert Checkpoint(tmp_path / "run", {"rows": "a"}).start()[1] == {"x": 1}
-    assert Checkpoint(tmp_path / "run", {"rows": "b"}).start() is None
+    message = (
+        r"run\.checkpoint holds the checkpoint of another fit: say --overwrite, choose another output, or remove it\."
+    )
+    with pytest.raises(InputError, match=message):
+        Checkpoint(tmp_path / "run", {"rows": "b"})
+    assert Checkpoint(tmp_path / "run", {"rows": "a"}).start()[1] == {"x": 1}
+    assert Checkpoint(tmp_path / "run", {"rows": "a"}, overwrite=True).start()[1] == {"x": 1}, "it is this fit's own"
+    assert Checkpoint(tmp_path / "run", {"rows": "b"}, overwrite=True).start() is None
     assert not (tmp_path / "run.checkpoint").exists()
+
+
+def test_a_checkpoint_without_a_readable_plan_is_refused(tmp_path, at_once):
+    Checkpoint(tmp_path / "run", {}).save_start({"prototypes": torch.ones(2, 2)}, {})
+    (tmp_path / "run.checkpoint" / "plan.json").write_text("{")
+    with pytest.raises(InputError, match="holds the checkpoint of another fit"):
+        Checkpoint(tmp_path / "run", {})
+    assert (tmp_path / "run.checkpoint" / "start.safetensors").is_file()
 
 
 def test_members_are_kept_from_the_first_half_minute_on(tmp_path, monkeypatch):
     checkpoint = Checkpoint(tmp_path / "run", {})
-    checkpoint.keep_member(3, b"three")
+    checkpoint.save_member(3, b"three")
     assert list(tmp_path.iterdir()) == [], "a short fit leaves no trace"
     monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
-    checkpoint.keep_member(11, b"eleven")
+    checkpoint.save_member(11, b"eleven")
     monkeypatch.undo()
-    checkpoint.keep_member(0, b"zero")
+    checkpoint.save_member(0, b"zero")
     folder = tmp_path / "run.checkpoint"
     assert {path.name: path.read_bytes() for path in folder.glob("member-*")} == {
         "member-0.safetensors": b"zero",
@@ -161,22 +175,24 @@ def test_members_are_kept_from_the_first_half_minute_on(tmp_path, monkeypatch):
 
 def test_members_of_the_same_fit_come_back(tmp_path, at_once):
     data = pack({"w": torch.ones(2)}, {"x": 1})
-    Checkpoint(tmp_path / "run", {"rows": "a"}).keep_member(2, data)
+    Checkpoint(tmp_path / "run", {"rows": "a"}).save_member(2, data)
     assert Checkpoint(tmp_path / "run", {"rows": "a"}).members() == {2: data}
-    assert Checkpoint(tmp_path / "run", {"rows": "b"}).members() == {}
+    with pytest.raises(InputError, match="holds the checkpoint of another fit"):
+        Checkpoint(tmp_path / "run", {"rows": "b"})
+    assert Checkpoint(tmp_path / "run", {"rows": "b"}, overwrite=True).members() == {}
     assert not (tmp_path / "run.checkpoint").exists()
 
 
 def test_members_of_a_fit_that_was_resumed_are_kept_at_once(tmp_path, at_once, monkeypatch):
     data = pack({"w": torch.ones(2)}, {})
-    Checkpoint(tmp_path / "run", {}).keep_member(0, data)
+    Checkpoint(tmp_path / "run", {}).save_member(0, data)
     monkeypatch.undo()
-    Checkpoint(tmp_path / "run", {}).keep_member(1, data)
+    Checkpoint(tmp_path / "run", {}).save_member(1, data)
     assert Checkpoint(tmp_path / "run", {}).members() == {0: data, 1: data}
 
 
 def test_a_damaged_member_is_named(tmp_path, at_once):
-    Checkpoint(tmp_path / "run", {}).keep_member(0, pack({"w": torch.ones(2)}, {}))
+    Checkpoint(tmp_path / "run", {}).save_member(0, pack({"w": torch.ones(2)}, {}))
     path = tmp_path / "run.checkpoint" / "member-0.safetensors"
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match=r"member-0\.safetensors cannot be read .* and the fit begins again"):
@@ -185,7 +201,7 @@ def test_a_damaged_member_is_named(tmp_path, at_once):
 
 def test_a_damaged_file_is_named(tmp_path, at_once):
     first = Checkpoint(tmp_path / "run", {})
-    first.keep_start({"prototypes": torch.ones(2, 2)}, {})
+    first.save_start({"prototypes": torch.ones(2, 2)}, {})
     path = tmp_path / "run.checkpoint" / "start.safetensors"
     for data in (b"", path.read_bytes()[:-3], json.dumps([1]).encode()):
         path.write_bytes(data)
@@ -200,17 +216,17 @@ import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
 from rpim.core import checkpoint
 checkpoint.SAVE_EVERY = 0.0
-save, keep_member = checkpoint.Checkpoint.save, checkpoint.Checkpoint.keep_member
+save, save_member = checkpoint.Checkpoint.save, checkpoint.Checkpoint.save_member
 def save_and_die(self, state):
     save(self, state)
     if len(state.history) >= 20:
         os.kill(os.getpid(), signal.{0})
 def keep_and_die(self, number, data):
-    keep_member(self, number, data)
+    save_member(self, number, data)
     if len(list(self.folder.glob("member-*"))) == 2:
         os.kill(os.getpid(), signal.{0})
 checkpoint.Checkpoint.save = save_and_die
-checkpoint.Checkpoint.keep_member = keep_and_die
+checkpoint.Checkpoint.save_member = keep_and_die
 from rpim.cli.main import main
 main()
 """
@@ -243,3 +259,17 @@ def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatc
     command(*arguments, "-o", "whole")
     for name in ("model.safetensors", "assignments.parquet", "history.json"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_the_command_refuses_the_checkpoint_of_other_parameters(command, problem, at_once):
+    x, y = problem
+    np.savez("rows.npz", X=x, y=y)
+    Checkpoint(Path("run"), {"rows": "other"}).save_member(0, pack({"w": torch.ones(2)}, {}))
+    arguments = ["discover", "rows.npz", "--n-classes", "8", "--n-members", "1", "--no-report", "--quiet", "-o", "run"]
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert "run.checkpoint holds the checkpoint of another fit: say --overwrite" in err
+    assert Path("run.checkpoint", "member-0.safetensors").is_file()
+    assert command(*arguments, "--overwrite")[0] == 0
+    assert Path("run").is_dir()
+    assert not Path("run.checkpoint").exists()

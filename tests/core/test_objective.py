@@ -46,12 +46,24 @@ def by_autograd(logits, loss):
     return value.detach(), leaf.grad
 
 
-def check(term, total, logits, loss):
-    value, gradient = by_autograd(logits, loss)
+def check(gradient, total, logits, loss):
+    value, expected = by_autograd(logits, loss)
     assert torch.isfinite(value)
-    assert torch.isfinite(gradient).all()
-    torch.testing.assert_close(total, value, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(term.gradient, gradient, rtol=1e-9, atol=1e-12)
+    assert torch.isfinite(expected).all()
+    torch.testing.assert_close(torch.as_tensor(total, dtype=value.dtype), value, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+def marginal_gradient(z, marginal, n_rows):
+    """The gradient of M alone: no row's entropy has a weight."""
+    slope = objective.log_marginal(marginal) / n_rows
+    return objective.infomax_gradient(z, torch.zeros_like(z), slope, z.new_zeros(len(z), 1), z.new_zeros(len(z)))
+
+
+def entropy_gradient(z, log_z, weight):
+    """The gradient of sum_i w_i H(z_i) alone: the marginal has no slope."""
+    entropies = objective.entropy(z, log_z)
+    return objective.infomax_gradient(z, log_z, z.new_zeros(z.shape[1]), weight.reshape(-1, 1), entropies)
 
 
 # -- by hand --------------------------------------------------------------------------------------------------------
@@ -63,12 +75,12 @@ Z = torch.tensor([[0.75, 0.25], [0.5, 0.5]], dtype=torch.float64)
 
 def test_marginal_entropy_by_hand():
     marginal = Z.mean(dim=0)  # 5/8, 3/8
-    term = objective.marginal_entropy(Z, marginal, n_rows=2)
-    assert float(term.values) == pytest.approx(5 / 8 * log(5 / 8) + 3 / 8 * log(3 / 8), rel=1e-12)
+    value = objective.marginal_entropy(marginal, objective.log_marginal(marginal))
+    assert value == pytest.approx(5 / 8 * log(5 / 8) + 3 / 8 * log(3 / 8), rel=1e-12)
     # dM/dz = (log pi + 1)/N, so c0 - c1 = log(5/3)/2
     slope = log(5 / 3) / 2
     expected = torch.tensor([[3 / 16 * slope, -3 / 16 * slope], [slope / 4, -slope / 4]], dtype=torch.float64)
-    torch.testing.assert_close(term.gradient, expected, rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(marginal_gradient(Z, marginal, 2), expected, rtol=1e-12, atol=0.0)
 
 
 def test_marginal_with_shares_by_hand():
@@ -81,13 +93,37 @@ def test_marginal_with_shares_by_hand():
 
 
 def test_conditional_entropy_by_hand():
-    term = objective.conditional_entropy(Z, Z.log(), torch.tensor([1.0, 0.5], dtype=torch.float64))
+    entropies = objective.entropy(Z, Z.log())
     # H(3/4, 1/4) = log 4 - 3/4 log 3; H(1/2, 1/2) = log 2, at its maximum, where the gradient is zero
-    assert term.values.tolist() == pytest.approx([log(4) - 0.75 * log(3), log(2)], rel=1e-12)
+    assert entropies.tolist() == pytest.approx([log(4) - 0.75 * log(3), log(2)], rel=1e-12)
+    # C is their mean over U
+    assert objective.conditional_entropy(entropies, 2) == pytest.approx((log(8) - 0.75 * log(3)) / 2, rel=1e-12)
+    gradient = entropy_gradient(Z, Z.log(), torch.tensor([1.0, 0.5], dtype=torch.float64))
     # dH/dz = -log z - 1, so c0 - c1 = -log 3 in the first row: more of class 0 makes the row surer
     slope = 3 / 16 * log(3)
-    assert term.gradient[0].tolist() == pytest.approx([-slope, slope], rel=1e-12)
-    assert term.gradient[1].tolist() == pytest.approx([0.0, 0.0], abs=1e-15)
+    assert gradient[0].tolist() == pytest.approx([-slope, slope], rel=1e-12)
+    assert gradient[1].tolist() == pytest.approx([0.0, 0.0], abs=1e-15)
+
+
+def test_the_confident_rows_by_hand():
+    largest = torch.tensor([0.5, 0.51, 0.2, 1.0], dtype=torch.float64)
+    assert objective.confident_rows(largest, 0.5).tolist() == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_pseudo_label_entropy_by_hand():
+    # eta lambda / |T| = 0.5, T holds the last two of three rows
+    in_t = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+    entropies = torch.tensor([9.0, 0.25, 0.5], dtype=torch.float64)
+    assert objective.pseudo_label_entropy(entropies, in_t, 0.5) == 0.375
+
+
+@pytest.mark.parametrize(
+    ("in_t", "expected"), [(None, [0.0, 2.0, 2.0]), ([0.0, 0.0, 1.0], [0.0, 2.0, 5.0])], ids=["without T", "with T"]
+)
+def test_entropy_weights_by_hand(in_t, expected):
+    # One labelled row; lambda/|U| = 2, eta lambda/|T| = 3
+    in_t = None if in_t is None else torch.tensor(in_t)
+    assert objective.entropy_weights(torch.zeros(3), 1, 2.0, in_t, 3.0).tolist() == [[w] for w in expected]
 
 
 def test_cross_entropy_by_hand():
@@ -103,6 +139,18 @@ def test_mixed_labels_by_hand():
     mix = objective.mixed_labels(torch.tensor([0, 0]), pseudo, beta=0.2)
     # 0.8 onehot(0) + 0.2 Y^
     assert mix.tolist() == [pytest.approx([0.92, 0.08]), pytest.approx([0.82, 0.18])]
+
+
+def test_the_supervised_terms_by_hand():
+    labels, n_labelled = torch.tensor([0, 1]), 4  # two more labelled rows are in another block
+    ce = objective.supervised_cross_entropy(Z, Z.log(), labels, n_labelled)
+    assert ce.values.tolist() == pytest.approx([log(4 / 3), log(2)], rel=1e-12)
+    assert ce.gradient.tolist() == [[-0.0625, 0.0625], [0.125, -0.125]]
+    pseudo = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    l_s = objective.mixed_cross_entropy(Z, Z.log(), labels, pseudo, 0.5, n_labelled)
+    # mix is (3/4, 1/4) and (1/4, 3/4)
+    assert l_s.values.tolist() == pytest.approx([0.75 * log(4 / 3) + 0.25 * log(4), log(2)], rel=1e-12)
+    assert l_s.gradient.tolist() == [[0.0, 0.0], [0.0625, -0.0625]]
 
 
 @pytest.mark.parametrize(("beta", "expected"), [(0.0, [0.0, 1.0, 0.0]), (1.0, [0.2, 0.3, 0.5])])
@@ -125,8 +173,9 @@ def plain_marginal_entropy(z, log_z):
 
 def test_marginal_entropy_against_autograd(logits):
     z, _ = probabilities(logits)
-    term = objective.marginal_entropy(z, z.mean(dim=0), len(z))
-    check(term, term.values, logits, plain_marginal_entropy)
+    pi = z.mean(dim=0)
+    value = objective.marginal_entropy(pi, objective.log_marginal(pi))
+    check(marginal_gradient(z, pi, len(z)), value, logits, plain_marginal_entropy)
 
 
 @settings(deadline=None, max_examples=30)
@@ -144,7 +193,7 @@ def test_marginal_with_shares_against_autograd(logits):
     n, k = z.shape
     shares = torch.arange(1, k + 1, dtype=torch.float64) / (k * (k + 1) / 2)
     slope = objective.log_marginal(z.mean(dim=0), shares) / n
-    gradient = objective.infomax_gradient(z, torch.zeros_like(z), slope, z.new_zeros(n, 1))
+    gradient = objective.infomax_gradient(z, torch.zeros_like(z), slope, z.new_zeros(n, 1), z.new_zeros(n))
 
     def divergence(z, log_z):
         pi = z.mean(dim=0)
@@ -163,7 +212,7 @@ def test_equal_shares_change_nothing_in_the_marginal(logits):
 def test_marginal_entropy_of_parts_is_that_of_the_whole(logits):
     z, _ = probabilities(logits)
     marginal = z.mean(dim=0)
-    parts = [objective.marginal_entropy(part, marginal, len(z)).gradient for part in z.split(2)]
+    parts = [marginal_gradient(part, marginal, len(z)) for part in z.split(2)]
     torch.testing.assert_close(torch.cat(parts), by_autograd(logits, plain_marginal_entropy)[1], rtol=1e-9, atol=1e-12)
 
 
@@ -171,16 +220,18 @@ def test_conditional_entropy_against_autograd(logits):
     z, log_z = probabilities(logits)
     kept = log_z.clone()
     weight = torch.linspace(0.0, 2.0, len(z), dtype=torch.float64)
-    term = objective.conditional_entropy(z, log_z, weight)
-    check(term, weight @ term.values, logits, lambda z, log_z: -(weight[:, None] * z * log_z).sum())
+    total = objective.pseudo_label_entropy(objective.entropy(z, log_z), weight, 1.0)
+    gradient = entropy_gradient(z, log_z, weight)
+    check(gradient, total, logits, lambda z, log_z: -(weight[:, None] * z * log_z).sum())
     assert torch.equal(log_z, kept), "the caller's log z is left as it was"
 
 
 def test_conditional_entropy_of_an_empty_t(logits):
     z, log_z = probabilities(logits)
-    term = objective.conditional_entropy(z, log_z, torch.zeros(len(z), dtype=torch.float64))
-    assert (term.gradient == 0).all()
-    assert torch.isfinite(term.values).all()
+    in_t = torch.zeros(len(z), dtype=torch.float64)
+    assert (entropy_gradient(z, log_z, in_t) == 0).all()
+    assert torch.isfinite(objective.entropy(z, log_z)).all()
+    assert objective.pseudo_label_entropy(objective.entropy(z, log_z), in_t, 1.0) == 0.0
 
 
 def test_cross_entropy_against_autograd(logits):
@@ -189,7 +240,7 @@ def test_cross_entropy_against_autograd(logits):
     classes = 2 * torch.arange(n) % k  # with "a class without mass" these are 0, 2: never the class at -1e4
     target = objective.one_hot(classes, k, torch.float64)
     term = objective.cross_entropy(z, log_z, target, 1 / n)
-    check(term, term.values.mean(), logits, lambda z, log_z: torch.nn.functional.nll_loss(log_z, classes))
+    check(term.gradient, term.values.mean(), logits, lambda z, log_z: torch.nn.functional.nll_loss(log_z, classes))
 
 
 def test_cross_entropy_towards_a_class_without_mass():
@@ -197,7 +248,7 @@ def test_cross_entropy_towards_a_class_without_mass():
     z, log_z = probabilities(logits)
     classes = torch.ones(len(z), dtype=torch.long)
     term = objective.cross_entropy(z, log_z, objective.one_hot(classes, z.shape[1], torch.float64), 1.0)
-    check(term, term.values.sum(), logits, lambda z, log_z: -log_z[:, 1].sum())
+    check(term.gradient, term.values.sum(), logits, lambda z, log_z: -log_z[:, 1].sum())
     assert (term.gradient[:, 1] == -1).all(), "the pull towards its label is at its strongest"
 
 
@@ -205,7 +256,7 @@ def test_one_labelled_class(logits):
     z, log_z = probabilities(logits)
     classes = torch.zeros(len(z), dtype=torch.long)
     term = objective.cross_entropy(z, log_z, objective.one_hot(classes, z.shape[1], torch.float64), 1.0)
-    check(term, term.values.sum(), logits, lambda z, log_z: -log_z[:, 0].sum())
+    check(term.gradient, term.values.sum(), logits, lambda z, log_z: -log_z[:, 0].sum())
 
 
 def test_no_labelled_rows():
@@ -227,14 +278,14 @@ def test_mixed_labels_against_autograd(logits):
     torch.testing.assert_close(mix, plain, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(mix.sum(dim=1), torch.ones(n, dtype=torch.float64))
     term = objective.cross_entropy(z, log_z, mix, 1 / n)
-    check(term, term.values.mean(), logits, lambda z, log_z: -(plain * log_z).sum() / n)
+    check(term.gradient, term.values.mean(), logits, lambda z, log_z: -(plain * log_z).sum() / n)
 
 
-def test_infomax_gradientis_that_of_the_sum(logits):
+def test_infomax_gradient_is_that_of_the_sum(logits):
     z, log_z = probabilities(logits)
     weight = torch.linspace(0.5, 1.5, len(z), dtype=torch.float64)
     slope = objective.log_marginal(z.mean(dim=0)) / len(z)
-    gradient = objective.infomax_gradient(z, log_z, slope, weight[:, None])
+    gradient = objective.infomax_gradient(z, log_z, slope, weight[:, None], objective.entropy(z, log_z))
     _, expected = by_autograd(
         logits, lambda z, log_z: plain_marginal_entropy(z, log_z) - (weight[:, None] * z * log_z).sum()
     )
@@ -245,11 +296,12 @@ def test_infomax_gradientis_that_of_the_sum(logits):
 def test_finite_in_single_precision(case):
     z, log_z = probabilities(logits_of(case, torch.float32))
     target = objective.one_hot(torch.zeros(len(z), dtype=torch.long), z.shape[1], z.dtype)
-    for term in (
-        objective.marginal_entropy(z, z.mean(dim=0), len(z)),
-        objective.conditional_entropy(z, log_z, torch.ones(len(z))),
-        objective.cross_entropy(z, log_z, target, 1.0),
+    pi, entropies, ce = z.mean(dim=0), objective.entropy(z, log_z), objective.cross_entropy(z, log_z, target, 1.0)
+    for values, gradient in (
+        (torch.tensor(objective.marginal_entropy(pi, objective.log_marginal(pi))), marginal_gradient(z, pi, len(z))),
+        (entropies, entropy_gradient(z, log_z, torch.ones(len(z)))),
+        (ce.values, ce.gradient),
     ):
-        assert torch.isfinite(term.values).all()
-        assert torch.isfinite(term.gradient).all()
-        assert term.gradient.dtype == torch.float32
+        assert torch.isfinite(values).all()
+        assert torch.isfinite(gradient).all()
+        assert gradient.dtype == torch.float32

@@ -7,9 +7,11 @@ import torch
 from torch.nn import functional
 
 from rpim.core import row_blocks as memory
+from rpim.core.gradient import gradient
 from rpim.core.head import Head
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, Schedule, gradient, train
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 
 NAMES = ["none", "semantic-bias", "low-rank", "linear", "linear-bias", "semantic-scale-bias", "mlp"]
 OBJECTIVE = Objective(trade_off=0.3, eta=0.4, beta=0.25)  # eta far above its default, so that L_R can be seen
@@ -89,7 +91,7 @@ def plain_terms(parameters, h, x, labels, objective, temperature=TEMPERATURE):
 def compare(x, labels, prototypes, transform, h, objective):
     """Value, terms and gradient are those of autograd. Gives the terms back for a closer look."""
     head = Head(prototypes.clone(), transform, TEMPERATURE)
-    value, gradients = gradient(InMemory(x, labels, N_CLASSES), head, objective)
+    value, gradients = gradient(InMemoryBlocks(x, labels, N_CLASSES), head, objective)
 
     leaves = {name: p.clone().requires_grad_() for name, p in head.parameters.items()}
     total, terms, share = plain_terms(leaves, h, x, labels, objective)
@@ -124,7 +126,7 @@ def test_epsilon_just_off_one_is_next_to_epsilon_one(make_transform):
     for epsilon in (1.0, 1.0 - 1e-9):
         head = Head(prototypes, make_transform("none", N_FEATURES), TEMPERATURE)
         objective = replace(OBJECTIVE, sinkhorn_epsilon=epsilon)
-        values.append(gradient(InMemory(x, labels, N_CLASSES), head, objective)[0])
+        values.append(gradient(InMemoryBlocks(x, labels, N_CLASSES), head, objective)[0])
     assert values[1]["L_S"] == pytest.approx(values[0]["L_S"], abs=1e-6)
 
 
@@ -182,7 +184,7 @@ def test_a_class_no_row_chooses_stays_finite(dtype, epsilon, make_transform):
     prototypes[-1, 0] = -1e4  # z of the last class underflows to zero in every row
     head = Head(prototypes.to(dtype), make_transform("semantic-bias", N_FEATURES, move=0.0), 25.0)
     head.transform.parameters = {k: v.to(dtype) for k, v in head.transform.parameters.items()}
-    engine = InMemory(x.to(dtype), labels, N_CLASSES)
+    engine = InMemoryBlocks(x.to(dtype), labels, N_CLASSES)
     value, gradients = gradient(engine, head, replace(OBJECTIVE, sinkhorn_epsilon=epsilon))
     assert (engine.z[:, -1] == 0).all()
     assert all(torch.isfinite(torch.tensor(v)) for v in value.values())
@@ -197,7 +199,7 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
     results = []
     for limit, n_blocks in ((1 << 30, 1), (1, 3)):
         monkeypatch.setattr(memory, "BLOCK_BYTES", limit)
-        engine = InMemory(x, labels, N_CLASSES)
+        engine = InMemoryBlocks(x, labels, N_CLASSES)
         assert len(list(engine.blocks())) == n_blocks
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
         results.append(gradient(engine, head, OBJECTIVES[which]))
@@ -215,7 +217,7 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
     results = []
     for keep in (True, False):
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
-        engine = InMemory(x, labels, N_CLASSES, cache=keep)
+        engine = InMemoryBlocks(x, labels, N_CLASSES, cache=keep)
         results.append(gradient(engine, head, OBJECTIVES[which]))
     assert engine.z.numel() + engine.log_z.numel() <= 2 * 256 * N_CLASSES, "memory for a block, not for all rows"
     (kept, kept_gradients), (again, again_gradients) = results
@@ -226,7 +228,7 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
 def test_blocks_hold_every_row_once_and_its_label(monkeypatch):
     monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
     x, labels, _ = problem(n=700, n_labelled=300)
-    blocks = list(InMemory(x, labels, N_CLASSES).blocks())
+    blocks = list(InMemoryBlocks(x, labels, N_CLASSES).blocks())
     assert torch.equal(torch.cat([block.x for block in blocks]), x)
     assert torch.equal(torch.cat([block.labels for block in blocks]), labels)
     assert all(torch.equal(x[block.rows], block.x) for block in blocks)
@@ -244,7 +246,7 @@ def test_optimise_takes_the_steps_of_adam(name, make_transform, plain_h):
 
     schedule = Schedule(learning_rate=0.05, weight_decay=0.02, max_iter=5)
     seen = []
-    history = train(InMemory(x, labels, N_CLASSES), head, OBJECTIVE, schedule, lambda s, v: seen.append((s, v)))
+    history = train(InMemoryBlocks(x, labels, N_CLASSES), head, OBJECTIVE, schedule, lambda s, v: seen.append((s, v)))
 
     adam = torch.optim.Adam(leaves.values(), lr=0.05, weight_decay=0.02)
     totals = []
@@ -265,5 +267,5 @@ def test_optimise_takes_the_steps_of_adam(name, make_transform, plain_h):
 def test_optimise_lowers_the_objective(make_transform):
     x, labels, prototypes = problem()
     head = Head(prototypes, make_transform("semantic-bias", N_FEATURES, move=0.0), TEMPERATURE)
-    history = train(InMemory(x, labels, N_CLASSES), head, OBJECTIVE, Schedule(max_iter=20))
+    history = train(InMemoryBlocks(x, labels, N_CLASSES), head, OBJECTIVE, Schedule(max_iter=20))
     assert history[-1]["objective"] < history[0]["objective"] - 0.05

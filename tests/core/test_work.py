@@ -11,9 +11,11 @@ import rpim.core.training as training_module
 from rpim import RPIM
 from rpim.core import kmeans as centroids
 from rpim.core.distillation import SCHEDULE as DISTILLATION
+from rpim.core.gradient import gradient
 from rpim.core.head import Head
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, Schedule, gradient, train
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
 
 N, D, K, LABELLED = 2000, 64, 40, 400
@@ -41,7 +43,7 @@ def problem(h, n=N):
     x = torch.nn.functional.normalize(torch.randn(n, D, generator=generator), dim=1)
     labels = torch.randint(K // 2, (LABELLED,), generator=generator)
     prototypes = x[torch.randperm(n, generator=generator)[:K]].clone()
-    return InMemory(x, labels, K), Head(prototypes, TRANSFORMS[h].initial(prototypes))
+    return InMemoryBlocks(x, labels, K), Head(prototypes, TRANSFORMS[h].initial(prototypes))
 
 
 def flops(h, objective):
@@ -87,7 +89,7 @@ def test_training_ends_when_the_classes_of_the_rows_settle(blobs):
     means = torch.stack([x[truth == k].mean(dim=0) for k in range(5)])
 
     def steps(tol):
-        engine, head = InMemory(x, labels, 5), Head(means.clone(), TRANSFORMS["none"].initial(means))
+        engine, head = InMemoryBlocks(x, labels, 5), Head(means.clone(), TRANSFORMS["none"].initial(means))
         return len(train(engine, head, PIM, Schedule(max_iter=40, tol=tol)))
 
     assert steps(0.0) == 40
@@ -104,7 +106,7 @@ def test_low_memory_keeps_no_matrix_of_rows_by_classes():
     labels = torch.arange(100)
     prototypes = x[:100].clone()
     with LargestAllocation() as watch:
-        engine = InMemory(x, labels, 100, cache=False)
+        engine = InMemoryBlocks(x, labels, 100, cache=False)
         gradient(engine, Head(prototypes, TRANSFORMS["none"].initial(prototypes)), PIM)
     assert 0 < watch.largest < 50_000 * 100 / 4
 

@@ -150,11 +150,11 @@ def test_parts_of_another_work_are_not_mixed_in(pictures, tmp_path):
         embed(pictures, encoder, out, batch_size=2, workers=0)
     other = Colours()
     other.weights_hash = "2" * 64
-    with pytest.raises(InputError, match="holds the beginning of another embedding"):
+    with pytest.raises(InputError, match="holds the checkpoint of another embedding"):
         embed(pictures, other, out, workers=0)
     changed = pictures.source / "unlabelled" / "1.png"
     changed.write_bytes(changed.read_bytes() + b" ")
-    with pytest.raises(InputError, match="holds the beginning of another embedding"):
+    with pytest.raises(InputError, match="holds the checkpoint of another embedding"):
         embed(read_source(pictures.source), Colours(), out, workers=0)
     embed(pictures, other, out, workers=0, overwrite=True)
     assert FeatureSet.read(out).metadata["encoder"] == "colours@222222222222"

@@ -159,7 +159,7 @@ def test_what_is_not_ours_is_left_alone(ray_here, tmp_path):
     out = tmp_path / "spread"
     Path(f"{out}.parts").mkdir()
     (tmp_path / "spread.parts" / "plan.json").write_text('{"items": "others"}')
-    with pytest.raises(InputError, match=r"spread\.parts holds the beginning of another embedding"):
+    with pytest.raises(InputError, match=r"spread\.parts holds the checkpoint of another embedding"):
         embed_on_ray(texts(), Lengths(), out, ray_here, open_encoder=Lengths)
     out.mkdir()
     (out / "part-00000.parquet").write_bytes(b"old")

@@ -10,14 +10,15 @@ from sklearn.metrics import adjusted_rand_score
 from rpim import PIM, RPIM
 from rpim._common.errors import InputError
 from rpim.core import row_blocks as engine_memory
+from rpim.core.gradient import gradient
 from rpim.core.head import Head
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, gradient
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.transforms import TRANSFORMS
 from rpim.data.row_files import RowFiles
 from rpim.engines import base as engine_base
 from rpim.engines.base import scan_rows
-from rpim.engines.on_disk import OnDiskEngine, Streamed, labelled_first
+from rpim.engines.on_disk import OnDiskEngine, StreamedBlocks, labelled_first
 from rpim.engines.ray_rows import bounds
 from rpim.estimators import TIM, KMeans
 
@@ -48,8 +49,8 @@ def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
         value += 0.1 * torch.randn(value.shape, generator=generator)
     objective = Objective(marginal_rows=rows_of_marginal, threshold=0.1)
     codes = y.astype(np.int64)
-    in_memory = InMemory(torch.from_numpy(x[order]), torch.from_numpy(codes[order][y[order] >= 0]), 12)
-    streamed = Streamed(files, codes, 12, 24, torch.from_numpy, torch.device("cpu"))
+    in_memory = InMemoryBlocks(torch.from_numpy(x[order]), torch.from_numpy(codes[order][y[order] >= 0]), 12)
+    streamed = StreamedBlocks(files, codes, 12, 24, torch.from_numpy, torch.device("cpu"))
     blocks = list(streamed.blocks())
     assert len(blocks) > 5
     assert not blocks[0].x.equal(torch.from_numpy(x[blocks[0].rows]))  # labelled rows have been put first
@@ -106,11 +107,11 @@ class _InShards(OnDiskEngine):
         super().__init__(rows)
         self.n_shards = n_shards
 
-    def scan(self, sample, prepare, *, directions):
+    def scan(self, sample, preprocess, *, directions):
         rows, found = self.rows, []
         for start, stop in itertools.pairwise(bounds(len(rows), self.n_shards)):
             inside = sample[(sample >= start) & (sample < stop)] - start
-            found.append(scan_rows(rows.span(start, stop), inside, prepare, directions=directions))
+            found.append(scan_rows(rows.span(start, stop), inside, preprocess, directions=directions))
         return np.concatenate([values for values, _ in found]), sum(gram for _, gram in found)
 
 

@@ -17,13 +17,13 @@ from rpim import RPIM, Discovery
 from rpim._common.errors import InputError
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
-from rpim.core.preprocessing import Preparation
-from rpim.core.row_blocks import InMemory
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.data.row_files import RowFiles
 from rpim.engines import base as engine_base
 from rpim.engines import ray as training
 from rpim.engines import ray_rows as row_shards
-from rpim.engines.on_disk import Streamed
+from rpim.engines.on_disk import StreamedBlocks
 from rpim.engines.ray import RayEngine
 from rpim.estimators import KMeans
 
@@ -85,19 +85,19 @@ def test_a_shard_is_in_memory_or_read_again_as_it_fits(ray_here, problem):
     x, y, folder = problem
     shard = row_shards.cut(RowFiles(folder), 2)[1]
     codes = y[shard.start : shard.stop]
-    prepare = Preparation(normalize=False, components=None, device=torch.device("cpu"))
+    preprocess = Preprocessing(normalize=False, components=None, device=torch.device("cpu"))
 
     def engine(memory, cache=True):
-        return shard.blocks(codes, 12, prepare, lambda total: total, memory=memory, cache=cache)
+        return shard.blocks(codes, 12, preprocess, lambda total: total, memory=memory, cache=cache)
 
     ample, tight, tiny = engine(10**9), engine(40_000), engine(10_000)
-    assert isinstance(ample, InMemory)
+    assert isinstance(ample, InMemoryBlocks)
     assert (ample.cache, tight.cache, engine(10**9, cache=False).cache) == (True, False, False)
-    assert isinstance(tiny, Streamed)
+    assert isinstance(tiny, StreamedBlocks)
     rows, labelled = x[shard.start : shard.stop], codes >= 0
     np.testing.assert_array_equal(ample.x.numpy(), np.concatenate([rows[labelled], rows[~labelled]]))
     assert ample.labels.tolist() == codes[labelled].tolist()
-    assert tiny.n_rows_here == len(rows)
+    assert tiny.n_local_rows == len(rows)
     assert tiny.n_labelled == labelled.sum()
 
 

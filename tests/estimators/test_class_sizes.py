@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim._common.progress import Progress
 from rpim.core.initialization import Start, estimated_shares, single_start
-from rpim.core.training import Objective
+from rpim.core.objective import Objective
 from rpim.estimators import RIM, TIM
 from rpim.estimators.base import Problem
 from rpim.estimators.committee import sizes_at_start, train_from_clusters

@@ -14,8 +14,8 @@ from sklearn.utils._param_validation import InvalidParameterError
 from rpim import PIM, RPIM, InputError, gcd_accuracy
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
+from rpim.core.objective import Objective
 from rpim.core.representations import KINDS
-from rpim.core.training import Objective
 from rpim.data.row_files import RowFiles
 from rpim.estimators import RIM, TIM, committee, infomax
 from rpim.estimators.committee import N_FOLDS, Member, Trainer, label_folds, plan_members
@@ -567,16 +567,16 @@ class Stop(Exception):
 
 def stopped_after(n_members, monkeypatch):
     """The fit is stopped once so many members are kept."""
-    real = Checkpoint.keep_member
+    real = Checkpoint.save_member
     kept = []
 
-    def keep_member(self, number, data):
+    def save_member(self, number, data):
         if len(kept) == n_members:
             raise Stop
         kept.append(number)
         real(self, number, data)
 
-    monkeypatch.setattr(Checkpoint, "keep_member", keep_member)
+    monkeypatch.setattr(Checkpoint, "save_member", save_member)
 
 
 def counted(monkeypatch):

@@ -270,11 +270,11 @@ def test_the_published_procedure_is_one_fit(method, problem):
 def test_a_single_fit_starts_at_merged_clusters_or_at_the_best_of_restarts(n_init, problem, monkeypatch):
     X, y, truth = problem
     called = []
-    for name in ("merged_clusters", "single_start"):
+    for name in ("merged_start", "single_start"):
         real = getattr(infomax, name)
         monkeypatch.setattr(infomax, name, lambda *a, real=real, name=name, **k: called.append(name) or real(*a, **k))
     model = RPIM(6, n_init=n_init, **QUICK).fit(X, y)
-    assert called == ["merged_clusters" if n_init is None else "single_start"]
+    assert called == ["merged_start" if n_init is None else "single_start"]
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
 

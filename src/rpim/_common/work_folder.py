@@ -1,4 +1,4 @@
-"""The folder of a work under way: it says what it is of, so that it is gone on with by the same work alone."""
+"""The folder of work in progress: its plan says what the work is, so that only the same work resumes from it."""
 
 from __future__ import annotations
 
@@ -13,42 +13,52 @@ from rpim._common.files import replacing, writing
 PLAN_FILE = "plan.json"
 
 
-def unfinished_folder(output: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> Path:
-    """The folder beside `output` in which it is made, new or gone on with.
+def open_work_folder(output: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> Path:
+    """Create the work folder beside `output`, or reopen it to resume.
 
     Parameters
     ----------
     output : path of the file or folder to be
     plan : dict
-        JSON-able: whatever has to be the same for parts to belong together.
+        JSON-able: what has to be the same for the work to be resumed.
     what : str
-        What a person calls the work.
+        The user's word for the work.
     overwrite : bool
-        Throw away what was begun by another plan.
+        Remove the checkpoint of another plan.
 
     Raises
     ------
     InputError
-        If another plan has begun there.
+        If the folder holds the checkpoint of another plan.
     """
     folder = output.with_name(f"{output.name}.parts")
-    plan = json.loads(json.dumps(plan))
-    if folder.exists() and not is_of(folder, plan):
-        if not overwrite:
-            raise InputError(
-                f"{folder} holds the beginning of another {what}: say --overwrite, choose another output, or remove it."
-            )
-        shutil.rmtree(folder, ignore_errors=True)
+    check_plan(folder, plan, what, overwrite)
+    write_plan(folder, plan)
+    return folder
+
+
+def check_plan(folder: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> None:
+    """Check that a folder, where there is one, belongs to this plan; see `open_work_folder`."""
+    if not folder.exists() or _belongs_to(folder, plan):
+        return
+    if not overwrite:
+        raise InputError(
+            f"{folder} holds the checkpoint of another {what}: say --overwrite, choose another output, or remove it."
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Create the folder, and say in it what the work is."""
     with writing(folder):
         folder.mkdir(exist_ok=True)
     with replacing(folder / PLAN_FILE) as file:
         file.write(json.dumps(plan, indent=2).encode())
-    return folder
 
 
-def is_of(folder: Path, plan: dict[str, Any]) -> bool:
+def _belongs_to(folder: Path, plan: dict[str, Any]) -> bool:
     try:
-        said: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
+        stored: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return not any(folder.iterdir())
-    return bool(said == plan)
+    return bool(stored == json.loads(json.dumps(plan)))

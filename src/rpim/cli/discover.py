@@ -142,7 +142,7 @@ def discover(
             rows = FeatureSet.read(embedded, memory=budget)
             check_problem(rows, data, n_classes, n_members)  # some may have been skipped
         features = rows
-        checkpoint = checkpoint_of(model, features, output)
+        checkpoint = checkpoint_of(model, features, output, overwrite=overwrite)
         with _resumable(checkpoint, quiet=quiet):
             discovery = fit(model, features, data, checkpoint, spread, quiet=quiet)
             discovery.save(output, overwrite=overwrite, features=embedded)

@@ -77,13 +77,16 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
     return estimator
 
 
-def checkpoint_of(model: DiscoveryEstimator, features: FeatureSet, output: Path) -> Checkpoint:
-    """Where the fit is kept until the run is written; a fit of the same rows and parameters goes on with it."""
+def checkpoint_of(
+    model: DiscoveryEstimator, features: FeatureSet, output: Path, *, overwrite: bool = False
+) -> Checkpoint:
+    """The checkpoint beside the run: a fit of the same rows and parameters resumes from it, another is refused."""
     from rpim.core.checkpoint import Checkpoint
 
     parameters = {name: repr(value) for name, value in model.get_params().items() if name != "verbose"}
     method = type(model).__name__
-    return Checkpoint(output, {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()})
+    plan = {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()}
+    return Checkpoint(output, plan, overwrite=overwrite)
 
 
 @contextlib.contextmanager

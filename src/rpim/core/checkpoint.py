@@ -1,13 +1,14 @@
-"""A fit under way, on disk: what it has found until now, so that a stop loses no more than a few steps.
+"""The checkpoint of a fit on disk, from which an interrupted fit resumes.
 
     RUN.checkpoint/
-      plan.json               of what rows and parameters the fit is: another is not gone on with
-      member-3.safetensors    a member of the committee that is trained
-      start.safetensors       what the training on all rows starts with
-      training.safetensors    how far the training is
-      workers/                the same, where it is spread over workers
+      plan.json               the rows and parameters of the fit: no other fit resumes from it
+      member-3.safetensors    a trained member of the committee
+      start.safetensors       the start of the training on all rows
+      training.safetensors    the state of that training
+      workers/                the same, for a training on Ray workers
 
-Nothing is written in the first half minute: a short fit leaves no trace.
+Nothing is written in the first half minute: a short fit leaves no trace. Tensors are stored without pickle, and every
+number comes back bit for bit.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.files import reading, replacing, writing
-from rpim._common.work_folder import PLAN_FILE, is_of
-from rpim.core.tensor_files import pack, unpack
-from rpim.core.training_state import TrainingState
+from rpim._common.files import reading, replacing
+from rpim._common.work_folder import PLAN_FILE, check_plan, write_plan
 
 SAVE_EVERY = 30.0
 """Seconds."""
@@ -33,34 +33,89 @@ MEMBER_FILE = "member-{}.safetensors"
 TRAINING_FILE = "training.safetensors"
 WORKERS_FOLDER = "workers"
 
+History = list[dict[str, float]]
+"""The terms of the objective at every step."""
+
+
+def pack(tensors: dict[str, Tensor], facts: Any) -> bytes:
+    """A .safetensors file with JSON-able facts in its header.
+
+    >>> import torch
+    >>> tensors, facts = unpack(pack({"w": torch.ones(2)}, {"steps": 3, "loss": float("nan")}))
+    >>> tensors["w"].tolist(), facts
+    ([1.0, 1.0], {'steps': 3, 'loss': nan})
+    """
+    from safetensors.torch import save
+
+    return save(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {"facts": json.dumps(facts)}
+    )
+
+
+def unpack(data: bytes) -> tuple[dict[str, Tensor], Any]:
+    """The inverse of `pack`; raises ValueError if the data are damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        return load(data), json.loads(header["__metadata__"]["facts"])
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"not written by this program ({error})") from error
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """The parameters and Adam's running means after as many steps as the history has."""
+
+    tensors: dict[str, Tensor]
+    history: History
+
+    def to_bytes(self) -> bytes:
+        """As a .safetensors file."""
+        return pack(self.tensors, self.history)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TrainingState:
+        """The inverse of `to_bytes`; raises ValueError if the data are damaged."""
+        return cls(*unpack(data))
+
 
 class Checkpoint:
-    """What is known of a fit that has not ended, and a place for more.
+    """The checkpoint of one fit.
 
     Parameters
     ----------
     output : path of the run folder to be
+        The checkpoint stands beside it.
     plan : dict
-        JSON-able: whatever has to be the same for a fit to be gone on with. What there is of another is thrown away.
+        JSON-able: what has to be the same for the fit to be resumed.
+    overwrite : bool
+        Remove the checkpoint of another fit.
+
+    Raises
+    ------
+    InputError
+        If the folder holds the checkpoint of another fit.
     """
 
-    def __init__(self, output: Path, plan: dict[str, Any]) -> None:
+    def __init__(self, output: Path, plan: dict[str, Any], *, overwrite: bool = False) -> None:
         self.folder = output.with_name(f"{output.name}.checkpoint")
-        self._plan = json.loads(json.dumps(plan))
+        self._plan = plan
         self._start: bytes | None = None
         self._members: dict[int, bytes] = {}  # trained, and not on disk yet
         self._saved = time.monotonic()
-        if self.folder.exists() and not is_of(self.folder, self._plan):
-            self.remove()
+        check_plan(self.folder, plan, "fit", overwrite)
         self._written = self.exists
 
     @property
     def exists(self) -> bool:
-        """Whether there is something to go on with."""
+        """Whether there is something to resume from."""
         return (self.folder / PLAN_FILE).is_file()
 
     def members(self) -> dict[int, bytes]:
-        """The trained members that `keep_member` was given, by their number."""
+        """The saved members of the committee by number."""
         found = {}
         for path in sorted(self.folder.glob(MEMBER_FILE.format("*"))):
             number = path.name.removeprefix("member-").removesuffix(".safetensors")
@@ -69,44 +124,44 @@ class Checkpoint:
                 unpack(found[int(number)])  # a damaged file is named here
         return found
 
-    def keep_member(self, number: int, data: bytes) -> None:
-        """Keep a trained member: on disk, with those before it, from the first half minute on."""
+    def save_member(self, number: int, data: bytes) -> None:
+        """Save a trained member; it is on disk, with those before it, from the first half minute on."""
         self._members[number] = data
         if self._written or self.due():
             self._write_members()
 
     def start(self) -> tuple[dict[str, Tensor], Any] | None:
-        """What `keep_start` was given, in the fit that is gone on with."""
+        """The saved start of the training."""
         return self._read(START_FILE) if (self.folder / START_FILE).is_file() else None
 
-    def keep_start(self, tensors: dict[str, Tensor], facts: Any) -> None:
-        """Keep what the training begins with: on disk if half a minute has passed, or else with its first state."""
+    def save_start(self, tensors: dict[str, Tensor], facts: Any) -> None:
+        """Save the start of the training: now if half a minute has passed, else with the first training state."""
         self._start = pack(tensors, facts)
         if self.due():
             self._write_start()
 
     def last(self) -> TrainingState | None:
-        """How far the training had come."""
-        there = (self.folder / TRAINING_FILE).is_file()
-        return TrainingState(*self._read(TRAINING_FILE)) if there else None
+        """The last saved state of the training."""
+        exists = (self.folder / TRAINING_FILE).is_file()
+        return TrainingState(*self._read(TRAINING_FILE)) if exists else None
 
     def due(self) -> bool:
-        """Whether half a minute has passed."""
+        """Whether half a minute has passed since the last save."""
         return time.monotonic() - self._saved >= SAVE_EVERY
 
     def save(self, state: TrainingState) -> None:
-        """Keep how far the training is; it is on disk when this returns."""
+        """Save the state of the training; it is on disk when this returns."""
         self._write_start()
         self._write(TRAINING_FILE, state.to_bytes())
         self._saved = time.monotonic()
 
-    def place_for_workers(self) -> Path:
-        """A folder for what workers keep; the start is on disk from then on."""
+    def workers_folder(self) -> Path:
+        """A folder for the checkpoints of Ray workers; the start is on disk when this returns."""
         self._write_start()
         return self.folder.resolve() / WORKERS_FOLDER
 
     def remove(self) -> None:
-        """Clear up, once the run is written."""
+        """Remove the folder, after the run is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._written = False
 
@@ -133,12 +188,9 @@ class Checkpoint:
         self._members = {}
 
     def _write_plan(self) -> None:
-        if self._written:
-            return
-        with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
-        self._write(PLAN_FILE, json.dumps(self._plan, indent=2).encode())
-        self._written = True
+        if not self._written:
+            write_plan(self.folder, self._plan)
+            self._written = True
 
     def _write(self, name: str, data: bytes) -> None:
         with replacing(self.folder / name) as file:

@@ -1,6 +1,6 @@
-"""RPIM's head without ever writing down the refined rows: its shift folded into the prototypes.
+"""A fused forward and backward pass of RPIM's head: the transformed rows x' are never stored.
 
-With A = I + B, the semantic bias is x' = r (Ax + b), r = 1 / |Ax + b|, a number a row. So
+With A = I + B, the semantic bias is x' = r (Ax + b), where r = 1 / |Ax + b| is one number per row. So
 
     x' W^T    = r (x V^T + Wb),             V = WA             one N x K x D product on the raw rows
     1 / r^2   = x^T S x + 2 <A^T b, x> + <b, b>,  S = A^T A     one N x D x D product
@@ -8,9 +8,9 @@ With A = I + B, the semantic bias is x' = r (Ax + b), r = 1 / |Ax + b|, a number
     dB        = W^T E - A Q - b g^T,        Q = sum_i q_i x_i x_i^T,  g = sum_i q_i x_i
     db        = W^T e - A g - s b,          s = sum_i q_i
 
-where P_i is the gradient by row i of x' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Against the plain forward and backward
-this saves one of three N x K x D products and every pass over an N x D matrix but two; and all that is added up over
-rows (E, e, Q, g, s) is as small as the parameters.
+where P_i is the gradient with respect to x_i' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Compared with a plain forward and
+backward pass this saves one of three N x K x D products and all but two passes over an N x D matrix. The sums over rows
+(E, e, Q, g, s) are as small as the parameters.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import Gradients
 
 
-class FoldedPass:
-    """One pass over the rows, forward and backward, of a head with the full semantic bias."""
+class FusedPass:
+    """One forward and backward pass over the rows, for a head with the full semantic bias."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FoldedPass:
         return torch.addmm(self._wb, x, self._v.T, out=workspace).mul_(r)
 
     def _r(self, x: Tensor, number: int) -> Tensor:
-        """1 / |Ax + b| of each row, computed once a pass: a number a row can always be kept. (n, 1)"""
+        """1 / |Ax + b| of each row, computed once and cached: it is one number per row. (n, 1)"""
         if number not in self._norms:
             workspace = self._workspace.features[: len(x)] if self._workspace else None
             squared = torch.mm(x, self._s, out=workspace).mul_(x).sum(dim=1)
@@ -68,9 +68,9 @@ class FoldedPass:
         return self._norms[number]
 
     def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
-        """Add up E, e, Q, g and s, given d(objective)/d(logits) of the block; both matrices are overwritten."""
+        """Add to E, e, Q, g and s, given d(objective)/d(logits) of the block; overwrites ``log_z`` and ``gradient``."""
         r = self._r(x, number)
-        # <P_i, x_i' W^T> = <gradient_i, logits_i>, and since a row of the gradient sums to zero, log z will do.
+        # <P_i, x_i' W^T> = <gradient_i, logits_i> = <gradient_i, log z_i>, as a row of the gradient sums to zero.
         q = log_z.mul_(gradient).sum(dim=1, keepdim=True).mul_(r).mul_(r)  # (n, 1)
         p = gradient.mul_(r)
         weighted = torch.mul(x, q, out=self._workspace.features[: len(x)] if self._workspace else None)  # (n, D)
@@ -81,11 +81,11 @@ class FoldedPass:
         self._sums["s"] += q.sum()
 
     def sums(self) -> list[Tensor]:
-        """What has been added up over the rows of this place, to be totalled over all places."""
+        """The sums over the rows of this worker, for the all-reduce."""
         return list(self._sums.values())
 
     def gradients(self) -> Gradients:
-        """The gradient of each parameter, once all rows have gone through."""
+        """The gradient of each parameter, after the backward pass of all blocks."""
         e_x, e_1, q, g, s = self.sums()
         e_x, e_1 = e_x * self._tau, e_1 * self._tau
         return {

@@ -1,4 +1,4 @@
-"""From rows as users give them to rows as a head takes them: of length one, in the directions that were kept."""
+"""From the user's rows to the rows that a head takes: normalized, and projected onto principal directions."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch import Tensor
 
 
 def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of length one; a row of zeros stays as it is."""
+    """L2-normalized rows; a row of zeros stays zero."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, np.where(norms > 0, norms, 1.0), dtype=np.float32)
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """What is done to every row before a head sees it: the same for those of a fit and for new ones."""
+class Preprocessing:
+    """The same preprocessing for the rows of a fit and for new rows."""
 
     normalize: bool
-    components: Tensor | None  # (D, d) principal directions, None to keep the features as they are
+    components: Tensor | None  # (D, d) principal directions, None to keep all features
     device: torch.device
 
     def __call__(self, rows: NDArray[Any]) -> Tensor:
-        """Some rows, prepared. (n, d)"""
-        x = self.scaled(rows)
+        """Preprocess some rows. (n, d)"""
+        x = self.normalized(rows)
         if self.components is None:
             return x
         x = x @ self.components
         return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalize else x
 
-    def scaled(self, rows: NDArray[Any]) -> Tensor:
-        """Some rows, before their directions are chosen. (n, D)"""
-        rows = np.array(rows, dtype=np.float32)  # a block of its own: the user's may be read-only
+    def normalized(self, rows: NDArray[Any]) -> Tensor:
+        """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
+        rows = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only
         return torch.from_numpy(unit_rows(rows) if self.normalize else rows).to(self.device)

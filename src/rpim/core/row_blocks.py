@@ -1,4 +1,4 @@
-"""Rows a block at a time: all that a training needs of them, wherever they are."""
+"""Rows in blocks: the interface between the training and an engine, and its in-memory implementation."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ import torch
 from torch import Tensor
 
 AllReduce = Callable[[Tensor], Tensor]
-"""The sum over all places where there are rows, in place."""
+"""Sums a tensor over all workers, in place."""
 
-BLOCK_BYTES = 2 << 20  # of rows or logits: a block then stays in the cache from one pass to the next
+BLOCK_BYTES = 2 << 20  # of rows or logits: a block stays in the CPU cache from one pass to the next
 LEAST_ROWS = 256
 
 
 class Block(NamedTuple):
-    """Some consecutive rows; the labelled ones among them come first."""
+    """Consecutive rows, the labelled ones first."""
 
     x: Tensor  # (n, D)
-    labels: Tensor  # (n_labelled,) of the first rows
-    rows: slice  # where they stand among this engine's rows
+    labels: Tensor  # (n_labelled,) labels of the first rows
+    rows: slice  # their positions among the rows of this worker
 
 
 def block_rows(n_classes: int, n_features: int, n_rows: int) -> int:
-    """How many rows a block has: all about as many."""
+    """The number of rows in a block, such that all blocks are about equally large."""
     most = max(LEAST_ROWS, BLOCK_BYTES // (max(n_classes, n_features) * 4))
     return -(-n_rows // -(-n_rows // most))
 
 
 class Workspace(NamedTuple):
-    """Memory for what is computed on one block, the same for every block and step: new memory costs more than a pass
-    over old."""
+    """Memory for the results of one block, reused by every block and step: allocating costs more than a pass."""
 
     classes: Tensor  # (block, K)
     features: Tensor  # (block, D)
 
 
 class RowBlocks(Protocol):
-    """Rows given in blocks, of which there may be more on other workers; `all_reduce` sums over all of them."""
+    """The rows of this worker in blocks; `all_reduce` sums over the workers."""
 
     n_rows: int
-    """On all workers."""
+    """Of all workers, as are `n_labelled` and `n_unlabelled`."""
     n_labelled: int
     n_unlabelled: int
-    n_rows_here: int
+    n_local_rows: int
     n_features: int
     n_classes: int
     cache: bool
-    """Whether the probabilities of all rows are kept between the passes of a step."""
+    """Whether the probabilities of all rows are cached between the passes of a step."""
     z: Tensor
     log_z: Tensor
     workspace: Workspace
@@ -60,52 +59,52 @@ class RowBlocks(Protocol):
         """The rows, block by block, always in the same order."""
 
     def zero_labelled(self, values: Tensor) -> None:
-        """Set to zero what `values`, one a row, has for labelled rows."""
+        """Set the entries of `values`, one per row, to zero for labelled rows."""
 
     def new_labels(self) -> Tensor:
         """Uninitialised memory for the class of each row of this worker. (N,)"""
 
 
-def only_here(total: Tensor) -> Tensor:
-    """Nothing needs adding where there is only one place."""
+def single_worker(total: Tensor) -> Tensor:
+    """The all-reduce of a single worker."""
     return total
 
 
-def over_all(all_reduce: AllReduce, n_rows: int, n_labelled: int) -> tuple[int, int]:
-    """How many rows there are in all places, and how many of them have a label."""
+def global_counts(all_reduce: AllReduce, n_rows: int, n_labelled: int) -> tuple[int, int]:
+    """The number of rows and of labelled rows of all workers."""
     n_rows, n_labelled = all_reduce(torch.tensor([n_rows, n_labelled])).tolist()
     return n_rows, n_labelled
 
 
-class InMemory:
-    """Rows held as one N x D tensor, the labelled ones first.
-
-    ``blocks`` gives them in turn and ``all_reduce`` totals what was computed on them. An engine that reads from disk
-    offers the same two; either can be one of several places, each with some of the rows.
+class InMemoryBlocks:
+    """The rows of a worker as one N x D tensor, the labelled ones first; see `RowBlocks`.
 
     Parameters
     ----------
-    all_reduce : callable
-        Totals over the places.
+    x : (N, D)
+    labels : (n_labelled,)
+        Codes of the first rows.
     cache : bool
-        Keep the probabilities of all rows between the passes of a step, two N x K matrices. Without, a pass computes
-        them again block by block, and memory does not grow with N x K.
+        Cache the probabilities of all rows between the passes of a step, two N x K matrices. Without, every pass
+        computes them again block by block, and memory does not grow with N x K.
+    all_reduce : callable
+        Sums over the workers.
     """
 
     def __init__(
-        self, x: Tensor, labels: Tensor, n_classes: int, *, cache: bool = True, all_reduce: AllReduce = only_here
+        self, x: Tensor, labels: Tensor, n_classes: int, *, cache: bool = True, all_reduce: AllReduce = single_worker
     ) -> None:
         self.x = x
         self.labels = labels
-        self.n_rows_here, self.n_features = x.shape
-        self.n_rows, self.n_labelled = over_all(all_reduce, self.n_rows_here, len(labels))
+        self.n_local_rows, self.n_features = x.shape
+        self.n_rows, self.n_labelled = global_counts(all_reduce, self.n_local_rows, len(labels))
         self.n_unlabelled = self.n_rows - self.n_labelled
         self.n_classes = n_classes
         self.cache = cache
         self.all_reduce = all_reduce
-        block = block_rows(n_classes, self.n_features, self.n_rows_here)
-        self._slices = [slice(i, min(i + block, self.n_rows_here)) for i in range(0, self.n_rows_here, block)]
-        size = self.n_rows_here if cache else block
+        block = block_rows(n_classes, self.n_features, self.n_local_rows)
+        self._slices = [slice(i, min(i + block, self.n_local_rows)) for i in range(0, self.n_local_rows, block)]
+        size = self.n_local_rows if cache else block
         self.z, self.log_z = x.new_empty(size, n_classes), x.new_empty(size, n_classes)
         self.workspace = Workspace(x.new_empty(block, n_classes), x.new_empty(block, self.n_features))
 
@@ -115,9 +114,9 @@ class InMemory:
             yield Block(self.x[rows], self.labels[rows.start : rows.stop], rows)
 
     def zero_labelled(self, values: Tensor) -> None:
-        """Set to zero what `values`, one a row, has for labelled rows."""
+        """Set the entries of `values`, one per row, to zero for labelled rows."""
         values[: len(self.labels)] = 0.0
 
     def new_labels(self) -> Tensor:
         """Uninitialised memory for the class of each row of this worker. (N,)"""
-        return self.labels.new_empty(self.n_rows_here)
+        return self.labels.new_empty(self.n_local_rows)

@@ -1,8 +1,9 @@
 """The transformations h of the embedding, each with its backward pass.
 
-A transformation keeps its parameters in ``parameters`` (name -> tensor). ``forward`` gives x' for a block of rows and
-whatever ``backward`` needs again; ``backward`` takes d(objective)/d(x') and *adds* the gradients of the parameters
-into ``gradients``, so that blocks, and workers, just add up. Shapes: n rows in the block, D features.
+A transformation has ``parameters`` (name -> tensor). ``forward`` returns x' for a block of rows and what ``backward``
+needs of it; ``backward`` takes d(objective)/d(x') and *adds* the gradients of the parameters to ``gradients``, so that
+they add up over blocks and workers. The full semantic bias has no ``backward``: `FusedPass` computes its gradients.
+Shapes: n rows in the block, D features.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ class Transform:
 
     @classmethod
     def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
-        """The transformation at the start of the training, for rows of the width, type and device of ``like``."""
+        """The transformation before training, for rows with the width, dtype and device of ``like``."""
         return cls({})
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        """x' of a block of rows, and what ``backward`` needs again."""
+        """x' of a block of rows, and what ``backward`` needs of it."""
         return x, None
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        """Add the parameters' gradients, given d(objective)/d(x')."""
+    def backward(self, x: Tensor, x_new: Tensor, saved: Any, gradient: Tensor, gradients: Gradients) -> None:
+        """Add to the gradients of the parameters, given d(objective)/d(x')."""
+        raise NotImplementedError(f"{type(self).__name__} has no backward pass of its own")
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)[0]
@@ -45,19 +47,19 @@ def _identity(like: Tensor) -> Tensor:
 
 
 def _normalize(u: Tensor) -> tuple[Tensor, Tensor]:
-    """u / |u| of each row, and 1 / |u|. (n, D), (n, 1)"""
+    """u / |u| of each row, in place, and 1 / |u|. (n, D), (n, 1)"""
     scale = 1.0 / u.norm(dim=1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny ** 0.5)
     return u.mul_(scale), scale
 
 
-def _through_norm(x_new: Tensor, scale: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient by u of u / |u|: what is left of it at a right angle to x', over |u|. (n, D)"""
+def _normalize_backward(x_new: Tensor, scale: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient with respect to u of x' = u / |u|: the part orthogonal to x', divided by |u|. (n, D)"""
     along = (x_new * gradient).sum(dim=1, keepdim=True)
     return gradient.addcmul(x_new, along, value=-1.0).mul_(scale)
 
 
 class SemanticBias(Transform):
-    """h(x) = (x + Bx + b) / norm: RPIM's learned shift of each item. B and b start at zero, so h starts as identity."""
+    """h(x) = (x + Bx + b) / norm, RPIM's transformation. B and b start at zero, so that h starts as the identity."""
 
     name = "semantic-bias"
 
@@ -72,14 +74,9 @@ class SemanticBias(Transform):
         u = torch.addmm(self.parameters["b"], x, self.parameters["B"].T).add_(x)  # (n, D)
         return _normalize(u)
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        du = _through_norm(x_new, kept, gradient)
-        gradients["B"].addmm_(du.T, x)
-        gradients["b"] += du.sum(dim=0)
-
 
 class LowRankSemanticBias(Transform):
-    """h(x) = (x + UVx + b) / norm, with U (D x r) zero and V (r x D) random at the start: the smaller semantic bias."""
+    """h(x) = (x + UVx + b) / norm, a semantic bias of rank r. U (D x r) starts at zero, V (r x D) at random values."""
 
     name = "semantic-bias"
 
@@ -96,9 +93,9 @@ class LowRankSemanticBias(Transform):
         x_new, scale = _normalize(u)
         return x_new, (inner, scale)
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        inner, scale = kept
-        du = _through_norm(x_new, scale, gradient)
+    def backward(self, x: Tensor, x_new: Tensor, saved: Any, gradient: Tensor, gradients: Gradients) -> None:
+        inner, scale = saved
+        du = _normalize_backward(x_new, scale, gradient)
         gradients["U"].addmm_(du.T, inner)
         gradients["V"].addmm_((du @ self.parameters["U"]).T, x)
         gradients["b"] += du.sum(dim=0)
@@ -123,7 +120,7 @@ class Linear(Transform):
             x_new += self.parameters["b"]
         return x_new, None
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
+    def backward(self, x: Tensor, x_new: Tensor, saved: Any, gradient: Tensor, gradients: Gradients) -> None:
         gradients["W"].addmm_(gradient.T, x)
         if self.bias:
             gradients["b"] += gradient.sum(dim=0)
@@ -153,8 +150,8 @@ class SemanticScaleBias(Transform):
         u = torch.addmm(p["b"], x, p["B"].T).addcmul_(scale, x)
         return _normalize(u)
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        du = _through_norm(x_new, kept, gradient)
+    def backward(self, x: Tensor, x_new: Tensor, saved: Any, gradient: Tensor, gradients: Gradients) -> None:
+        du = _normalize_backward(x_new, saved, gradient)
         gradients["B"].addmm_(du.T, x)
         gradients["b"] += du.sum(dim=0)
         ds = du.mul_(x)
@@ -177,8 +174,8 @@ class MLP(Transform):
         hidden = torch.addmm(p["b1"], x, p["W1"].T)
         return torch.addmm(p["b2"], hidden, p["W2"].T), hidden
 
-    def backward(self, x: Tensor, x_new: Tensor, kept: Any, gradient: Tensor, gradients: Gradients) -> None:
-        gradients["W2"].addmm_(gradient.T, kept)
+    def backward(self, x: Tensor, x_new: Tensor, saved: Any, gradient: Tensor, gradients: Gradients) -> None:
+        gradients["W2"].addmm_(gradient.T, saved)
         gradients["b2"] += gradient.sum(dim=0)
         dh = gradient @ self.parameters["W2"]
         gradients["W1"].addmm_(dh.T, x)
@@ -188,3 +185,7 @@ class MLP(Transform):
 TRANSFORMS: dict[str, type[Transform]] = {
     t.name: t for t in (Transform, SemanticBias, Linear, LinearBias, SemanticScaleBias, MLP)
 }
+"""By the name that users choose them by."""
+
+CLASSES: dict[str, type[Transform]] = {t.__name__: t for t in (*TRANSFORMS.values(), LowRankSemanticBias)}
+"""By the name under which they are saved."""

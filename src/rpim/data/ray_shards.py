@@ -24,7 +24,7 @@ from rpim._common.files import put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
 from rpim._common.ray import imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted
-from rpim._common.work_folder import PLAN_FILE, unfinished_folder
+from rpim._common.work_folder import PLAN_FILE, open_work_folder
 from rpim.data.row_files import SHARD
 
 MAX_TRIES = 3
@@ -93,7 +93,7 @@ class Shards:
         size = max(size, -(-n_rows // MAX_FILES))
         starts = range(0, n_rows, size)
         self.spans = [Span(number, start, min(start + size, n_rows)) for number, start in enumerate(starts)]
-        self.folder = unfinished_folder(self.output, {**plan, "rows_a_file": size}, what, overwrite)
+        self.folder = open_work_folder(self.output, {**plan, "rows_a_file": size}, what, overwrite)
         for file in self.folder.glob("part-*.tries"):
             file.unlink()
 

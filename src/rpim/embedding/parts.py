@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.files import open_npz, reading, replacing
-from rpim._common.work_folder import unfinished_folder
+from rpim._common.work_folder import open_work_folder
 
 
 class Parts:
@@ -39,7 +39,7 @@ class Parts:
     """
 
     def __init__(self, output: Path, plan: dict[str, Any], overwrite: bool = False) -> None:
-        self.folder = unfinished_folder(output, plan, "embedding (another encoder, or other items)", overwrite)
+        self.folder = open_work_folder(output, plan, "embedding (another encoder, or other items)", overwrite)
         self._n_parts = max((int(path.stem[5:]) for path in self._files()), default=0)
 
     def _files(self) -> list[Path]:

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from rpim._common.errors import InputError, some_rows
 from rpim._common.memory_budget import in_words, usual_budget
-from rpim.core.checkpoint import Checkpoint
+from rpim.core.checkpoint import Checkpoint, History
 from rpim.core.head import Head
+from rpim.core.objective import Objective
 from rpim.core.pca import SumOfSquares
-from rpim.core.preprocessing import Preparation
+from rpim.core.preprocessing import Preprocessing
 from rpim.core.row_blocks import BLOCK_BYTES
 from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
-from rpim.core.training import Objective, Schedule
-from rpim.core.training_state import History
+from rpim.core.training import Schedule
 from rpim.data.labels import IntArray
 from rpim.data.row_files import READ_BYTES, RowFiles, row_blocks_of
 
@@ -54,7 +54,7 @@ class TrainingTask:
     x: Tensor
     labels: Tensor
     codes: IntArray
-    prepare: Preparation
+    preprocess: Preprocessing
     objective: Objective
     schedule: Schedule
     cache: bool
@@ -73,14 +73,14 @@ class Engine(Protocol):
         """Numbers of the rows that this process can hold, in ascending order; all of them where it can."""
 
     def scan(
-        self, sample: IntArray, prepare: Preparation, *, directions: bool
+        self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
         """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D)."""
 
     def train(self, head: Head, task: TrainingTask) -> History:
         """Train the head on all rows, in place."""
 
-    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+    def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
         """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
 
 
@@ -107,13 +107,13 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
 
 
 def scan_rows(
-    rows: Rows, sample: IntArray, prepare: Preparation, *, directions: bool, first_row: int = 0
+    rows: Rows, sample: IntArray, preprocess: Preprocessing, *, directions: bool, first_row: int = 0
 ) -> tuple[NDArray[np.float32], Tensor | None]:
     """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D).
 
     `first_row` is the number of the first of these rows among all, for the message.
     """
-    gram = SumOfSquares(rows.shape[1], prepare.device) if directions else None
+    gram = SumOfSquares(rows.shape[1], preprocess.device) if directions else None
     values = np.empty((len(sample), rows.shape[1]), dtype=np.float32)
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
@@ -123,17 +123,19 @@ def scan_rows(
                 f"{name} has NaN or infinity in {some_rows((bad + where.start + first_row).tolist())}: remove them."
             )
         if gram is not None:
-            gram.add(prepare.scaled(block))
+            gram.add(preprocess.normalized(block))
         first, last = np.searchsorted(sample, [where.start, where.stop])
         values[first:last] = block[sample[first:last] - where.start]
     return values, None if gram is None else gram.total
 
 
-def assign_rows(rows: Rows, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+def assign_rows(
+    rows: Rows, head: Head, preprocess: Preprocessing, *, scores: bool
+) -> tuple[IntArray, NDArray[np.float32]]:
     """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
     classes, outlier_scores = np.empty(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.float32)
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
-        x = prepare(block)
+        x = preprocess(block)
         classes[where] = head.predict(x).cpu().numpy()
         if scores:
             outlier_scores[where] = head.outlier_scores(x).cpu().numpy()

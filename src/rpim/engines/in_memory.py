@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rpim.core.checkpoint import History
 from rpim.core.head import Head
-from rpim.core.preprocessing import Preparation
-from rpim.core.row_blocks import InMemory
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import train
-from rpim.core.training_state import History
 from rpim.data.labels import IntArray
 from rpim.engines.base import TrainingTask, assign_rows
 
@@ -26,13 +26,13 @@ class InMemoryEngine:
         return np.arange(len(self.rows))
 
     def scan(
-        self, sample: IntArray, prepare: Preparation, *, directions: bool
+        self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
         return self.rows, None
 
     def train(self, head: Head, task: TrainingTask) -> History:
-        blocks = InMemory(task.x, task.labels, len(head.prototypes), cache=task.cache)
+        blocks = InMemoryBlocks(task.x, task.labels, len(head.prototypes), cache=task.cache)
         return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
 
-    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
-        return assign_rows(self.rows, head, prepare, scores=scores)
+    def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        return assign_rows(self.rows, head, preprocess, scores=scores)

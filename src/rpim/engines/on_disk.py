@@ -9,16 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rpim.core.checkpoint import History
 from rpim.core.head import Head
-from rpim.core.preprocessing import Preparation
-from rpim.core.row_blocks import AllReduce, Block, Workspace, block_rows, only_here, over_all
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.row_blocks import AllReduce, Block, Workspace, block_rows, global_counts, single_worker
 from rpim.core.training import train
-from rpim.core.training_state import History
 from rpim.data.labels import IntArray
 from rpim.data.row_files import READ_BYTES, RowFiles
 from rpim.engines.base import TrainingTask, assign_rows, sample_within, scan_rows
 
-Prepare = Callable[[NDArray[np.floating]], Tensor]
+Preprocess = Callable[[NDArray[np.floating]], Tensor]
 """From rows as they are on disk to rows as the head takes them."""
 
 
@@ -33,20 +33,20 @@ class OnDiskEngine:
         return sample_within(self.rows, codes, n_classes, seed)
 
     def scan(
-        self, sample: IntArray, prepare: Preparation, *, directions: bool
+        self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
-        return scan_rows(self.rows, sample, prepare, directions=directions)
+        return scan_rows(self.rows, sample, preprocess, directions=directions)
 
     def train(self, head: Head, task: TrainingTask) -> History:
         n_classes, n_features = head.prototypes.shape
-        blocks = Streamed(self.rows, task.codes, n_classes, n_features, task.prepare, task.x.device)
+        blocks = StreamedBlocks(self.rows, task.codes, n_classes, n_features, task.preprocess, task.x.device)
         return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
 
-    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
-        return assign_rows(self.rows, head, prepare, scores=scores)
+    def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        return assign_rows(self.rows, head, preprocess, scores=scores)
 
 
-class Streamed:
+class StreamedBlocks:
     """Rows in files, and no matrix of rows by anything in memory: the probabilities are computed anew in every pass.
 
     Within a block the labelled rows are put first, so that an engine's order is that of the files but for this.
@@ -57,8 +57,8 @@ class Streamed:
     codes : (N,)
         The class of each labelled row, -1 for the others.
     n_classes, n_features : int
-        K, and D as `prepare` gives it.
-    prepare : callable
+        K, and D as `preprocess` gives it.
+    preprocess : callable
         Normalizes and projects a block.
     all_reduce : callable
         Totals over the places, where these are only some of the rows.
@@ -72,17 +72,17 @@ class Streamed:
         codes: NDArray[np.int64],
         n_classes: int,
         n_features: int,
-        prepare: Prepare,
+        preprocess: Preprocess,
         device: torch.device,
         *,
-        all_reduce: AllReduce = only_here,
+        all_reduce: AllReduce = single_worker,
     ) -> None:
-        self._rows, self._codes, self._prepare, self._device = rows, codes, prepare, device
-        self.n_rows_here, self.n_features, self.n_classes = len(rows), n_features, n_classes
-        self.n_rows, self.n_labelled = over_all(all_reduce, len(rows), int((codes >= 0).sum()))
+        self._rows, self._codes, self._preprocess, self._device = rows, codes, preprocess, device
+        self.n_local_rows, self.n_features, self.n_classes = len(rows), n_features, n_classes
+        self.n_rows, self.n_labelled = global_counts(all_reduce, len(rows), int((codes >= 0).sum()))
         self.n_unlabelled = self.n_rows - self.n_labelled
         self.all_reduce = all_reduce
-        self._block = block_rows(n_classes, n_features, self.n_rows_here)
+        self._block = block_rows(n_classes, n_features, self.n_local_rows)
         per_read = READ_BYTES // (rows.shape[1] * rows.dtype.itemsize)
         self._at_once = max(1, per_read // self._block) * self._block  # so that a block is the same in every pass
         empty = torch.empty(self._block, n_classes, device=device)
@@ -100,17 +100,17 @@ class Streamed:
                 if order is not None:
                     part, codes = part[order], codes[order]
                 labels = torch.from_numpy(codes[: int((codes >= 0).sum())]).to(self._device)
-                yield Block(self._prepare(part), labels, rows)
+                yield Block(self._preprocess(part), labels, rows)
 
     def zero_labelled(self, values: Tensor) -> None:
         """Set to zero what `values`, one a row, has for labelled rows."""
-        for first in range(0, self.n_rows_here, self._block):
+        for first in range(0, self.n_local_rows, self._block):
             n_labelled = int((self._codes[first : first + self._block] >= 0).sum())
             values[first : first + n_labelled] = 0.0
 
     def new_labels(self) -> Tensor:
         """Uninitialised memory for the class of each row of this worker. (N,)"""
-        return torch.empty(self.n_rows_here, dtype=torch.long, device=self._device)
+        return torch.empty(self.n_local_rows, dtype=torch.long, device=self._device)
 
 
 def labelled_first(codes: NDArray[np.int64]) -> NDArray[np.int64] | None:

@@ -30,10 +30,11 @@ from rpim._common.ray import LOCAL, connected, imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted
 from rpim._common.ray_tasks import spread_tasks
 from rpim.core import checkpoint
+from rpim.core.checkpoint import History, TrainingState
 from rpim.core.head import Head
-from rpim.core.preprocessing import Preparation
-from rpim.core.training import Objective, Schedule, train
-from rpim.core.training_state import History, TrainingState
+from rpim.core.objective import Objective
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.training import Schedule, train
 from rpim.data.labels import IntArray
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Rows, TrainingTask, assign_rows, sample_within, scan_rows
@@ -54,7 +55,7 @@ class Work:
     head: Head
     objective: Objective
     schedule: Schedule
-    prepare: Preparation
+    preprocess: Preprocessing
     cache: bool
     memory: int | None
     storage: Path
@@ -87,12 +88,12 @@ class RayEngine:
 
     @in_a_sentence()
     def scan(
-        self, sample: IntArray, prepare: Preparation, *, directions: bool
+        self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
         inside = [sample[(sample >= shard.start) & (sample < shard.stop)] - shard.start for shard in self.shards]
-        found = _on_each(_scan, self.shards, inside, replace(prepare, device=CPU), directions)
+        found = _on_each(_scan, self.shards, inside, replace(preprocess, device=CPU), directions)
         grams = [gram for _, gram in found if gram is not None]
-        total = torch.stack(grams).sum(dim=0).to(prepare.device) if grams else None
+        total = torch.stack(grams).sum(dim=0).to(preprocess.device) if grams else None
         return np.concatenate([values for values, _ in found]), total
 
     @in_a_sentence()
@@ -101,7 +102,7 @@ class RayEngine:
             if task.checkpoint is None:
                 storage = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-")))
             else:
-                storage = task.checkpoint.place_for_workers()
+                storage = task.checkpoint.workers_folder()
             ray = imported_ray()
             ticker = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ticker).remote()
             work = Work(
@@ -110,7 +111,7 @@ class RayEngine:
                 head=head,
                 objective=task.objective,
                 schedule=task.schedule,
-                prepare=task.prepare,
+                preprocess=task.preprocess,
                 cache=task.cache,
                 memory=self.rows.given_memory if isinstance(self.rows, RowFiles) else None,
                 storage=storage,
@@ -154,8 +155,8 @@ class RayEngine:
             return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes())
 
     @in_a_sentence()
-    def assign(self, head: Head, prepare: Preparation, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
-        found = _on_each(_assign, self.shards, [head] * len(self.shards), replace(prepare, device=CPU), scores)
+    def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+        found = _on_each(_assign, self.shards, [head] * len(self.shards), replace(preprocess, device=CPU), scores)
         return np.concatenate([classes for classes, _ in found]), np.concatenate([score for _, score in found])
 
 
@@ -208,13 +209,13 @@ def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *ot
 
 
 def _scan(
-    shard: Shard, sample: IntArray, prepare: Preparation, directions: bool
+    shard: Shard, sample: IntArray, preprocess: Preprocessing, directions: bool
 ) -> tuple[NDArray[np.float32], Tensor | None]:
-    return scan_rows(shard.rows(), sample, prepare, directions=directions, first_row=shard.start)
+    return scan_rows(shard.rows(), sample, preprocess, directions=directions, first_row=shard.start)
 
 
-def _assign(shard: Shard, head: Head, prepare: Preparation, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
-    return assign_rows(shard.rows(), head, prepare, scores=scores)
+def _assign(shard: Shard, head: Head, preprocess: Preprocessing, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
+    return assign_rows(shard.rows(), head, preprocess, scores=scores)
 
 
 def _train(config: dict[str, Any]) -> None:
@@ -243,9 +244,9 @@ def _train_shard(work: Work) -> None:
     head = _on(device, work.head)
     codes = np.array(ray.get(work.codes[rank]))
     memory = work.memory or usual_budget() // context.get_local_world_size()
-    prepare = replace(work.prepare, device=device, components=_moved(work.prepare.components, device))
+    preprocess = replace(work.preprocess, device=device, components=_moved(work.preprocess.components, device))
     blocks = work.shards[rank].blocks(
-        codes, len(head.prototypes), prepare, _all_reduce(device), memory=memory, cache=work.cache
+        codes, len(head.prototypes), preprocess, _all_reduce(device), memory=memory, cache=work.cache
     )
     objective = replace(work.objective, class_shares=_moved(work.objective.class_shares, device))
 

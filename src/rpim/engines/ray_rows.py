@@ -12,12 +12,12 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim._common.ray import imported_ray
-from rpim.core.preprocessing import Preparation
-from rpim.core.row_blocks import AllReduce, InMemory, RowBlocks
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.row_blocks import AllReduce, InMemoryBlocks, RowBlocks
 from rpim.data.labels import IntArray
 from rpim.data.row_files import RowFiles, row_blocks_of
 from rpim.engines.base import BLOCK_ROWS, Rows
-from rpim.engines.on_disk import Streamed
+from rpim.engines.on_disk import StreamedBlocks
 
 _SHARE_FOR_ROWS = 0.7  # of a worker's memory; the rest is for what a step needs
 
@@ -38,30 +38,41 @@ class Shard:
         return array
 
     def blocks(
-        self, codes: IntArray, n_classes: int, prepare: Preparation, all_reduce: AllReduce, *, memory: int, cache: bool
+        self,
+        codes: IntArray,
+        n_classes: int,
+        preprocess: Preprocessing,
+        all_reduce: AllReduce,
+        *,
+        memory: int,
+        cache: bool,
     ) -> RowBlocks:
         """The rows to train on: in memory, prepared, where they fit, and else from their files in every pass.
 
         `codes` are the classes of the labelled rows of the shard, -1 for the others. (n,)
         """
         rows = self.rows()
-        n_features = rows.shape[1] if prepare.components is None else prepare.components.shape[1]
+        n_features = rows.shape[1] if preprocess.components is None else preprocess.components.shape[1]
         room = int(_SHARE_FOR_ROWS * memory) - 4 * n_features * len(rows)
         if room < 0 and isinstance(rows, RowFiles):
-            return Streamed(rows, codes, n_classes, n_features, prepare, prepare.device, all_reduce=all_reduce)
-        x, labels = _labelled_first(rows, codes, n_features, prepare)
-        return InMemory(x, labels, n_classes, cache=cache and room >= 8 * n_classes * len(rows), all_reduce=all_reduce)
+            return StreamedBlocks(
+                rows, codes, n_classes, n_features, preprocess, preprocess.device, all_reduce=all_reduce
+            )
+        x, labels = _labelled_first(rows, codes, n_features, preprocess)
+        return InMemoryBlocks(
+            x, labels, n_classes, cache=cache and room >= 8 * n_classes * len(rows), all_reduce=all_reduce
+        )
 
 
-def _labelled_first(rows: Rows, codes: IntArray, n_features: int, prepare: Preparation) -> tuple[Tensor, Tensor]:
+def _labelled_first(rows: Rows, codes: IntArray, n_features: int, preprocess: Preprocessing) -> tuple[Tensor, Tensor]:
     """All rows, prepared, the labelled ones first, and the labels of these. (n, d), (n_labelled,)"""
     order = np.argsort(codes < 0, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    x = torch.empty(len(codes), n_features, device=prepare.device)
+    x = torch.empty(len(codes), n_features, device=preprocess.device)
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
-        x[torch.from_numpy(place[where]).to(prepare.device)] = prepare(block)
-    return x, torch.from_numpy(codes[codes >= 0]).to(prepare.device)
+        x[torch.from_numpy(place[where]).to(preprocess.device)] = preprocess(block)
+    return x, torch.from_numpy(codes[codes >= 0]).to(preprocess.device)
 
 
 def cut(rows: Rows, n_shards: int) -> list[Shard]:

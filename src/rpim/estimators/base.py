@@ -23,13 +23,12 @@ from rpim._common.blocks import row_blocks
 from rpim._common.devices import device_of
 from rpim._common.errors import InputError
 from rpim._common.progress import Progress
-from rpim.core.checkpoint import Checkpoint
-from rpim.core.head import Head
-from rpim.core.outliers import least_fitting
+from rpim.core.checkpoint import Checkpoint, History
+from rpim.core.head import Head, least_fitting
+from rpim.core.objective import Objective
 from rpim.core.pca import SumOfSquares, leading_directions
-from rpim.core.preprocessing import Preparation
-from rpim.core.training import Objective, Schedule
-from rpim.core.training_state import History
+from rpim.core.preprocessing import Preprocessing
+from rpim.core.training import Schedule
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine, TrainingTask
@@ -65,7 +64,7 @@ class FitProblem(Problem):
     engine: Engine
     codes: IntArray  # (N,) of all rows; -1 without a label
     rows: IntArray  # (n,) the numbers of the rows of x
-    prepare: Preparation
+    preprocess: Preprocessing
     checkpoint: Checkpoint | None = None
     views: tuple[Tensor, ...] = ()
     """Further views of the same rows, for the methods that compare two of them."""
@@ -78,9 +77,9 @@ class FitProblem(Problem):
     def train(
         self, head: Head, objective: Objective, schedule: Schedule, *, cache: bool, on_step: Callable[[], None]
     ) -> History:
-        """Train the head on all rows; see `InMemory` for `cache`."""
+        """Train the head on all rows; see `InMemoryBlocks` for `cache`."""
         task = TrainingTask(
-            self.x, self.labels, self.codes, self.prepare, objective, schedule, cache, on_step, self.checkpoint
+            self.x, self.labels, self.codes, self.preprocess, objective, schedule, cache, on_step, self.checkpoint
         )
         return self.engine.train(head, task)
 
@@ -207,7 +206,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _assign(self, problem: FitProblem) -> tuple[IntArray, FloatArray]:
         """The class of each row by number, and its outlier score where rows may be left out. (N,), (N,)"""
-        return problem.engine.assign(self.head_, problem.prepare, scores=self.abstain > 0)
+        return problem.engine.assign(self.head_, problem.preprocess, scores=self.abstain > 0)
 
     def _finish(self, order: IntArray, assigned: IntArray) -> None:
         """Say what is to be said of the fit, once every row has its class.
@@ -285,7 +284,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self.decide(*_on_cpu(self.head_.assess(x)))
+            codes[block] = self.decide(*_on_cpu(self.head_.proba_and_score(x)))
         return name_rows(codes, self.classes_)
 
     def assess(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -294,7 +293,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
         for block, x in self._blocks(rows):
-            probabilities[block], scores[block] = _on_cpu(self.head_.assess(x))
+            probabilities[block], scores[block] = _on_cpu(self.head_.proba_and_score(x))
         return probabilities, scores
 
     def decide(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
@@ -392,7 +391,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         n_rows, n_features = rows.shape
         kept = self._n_components()
         if kept is not None and kept < n_features:
-            gram, scaled = SumOfSquares(n_features, device), self._preparation(device).scaled
+            gram, scaled = SumOfSquares(n_features, device), self._preparation(device).normalized
             for block in row_blocks(n_rows, n_features):
                 gram.add(scaled(rows[block]))
             self.components_ = leading_directions(gram.total, kept)
@@ -418,9 +417,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         return self._ordered(rows, problem.rows, problem.x.device)
 
-    def _preparation(self, device: torch.device) -> Preparation:
+    def _preparation(self, device: torch.device) -> Preprocessing:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preparation(self.normalize, self.components_, device)
+        return Preprocessing(self.normalize, self.components_, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -22,17 +22,15 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from torch import Tensor
 
+from rpim.core.checkpoint import History, pack, unpack
 from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
 from rpim.core.head import Head
-from rpim.core.initialization import ClassSizes, estimated_shares
-from rpim.core.kmeans import merged_clusters, nearest_centroid
+from rpim.core.initialization import ClassSizes, estimated_shares, merged_start
 from rpim.core.neighbors import N_NEIGHBORS, nearest_neighbors, neighbor_mean, propagate
+from rpim.core.objective import Objective
 from rpim.core.representations import KINDS, Representation, fit_representation
-from rpim.core.row_blocks import InMemory
-from rpim.core.tensor_files import pack, unpack
-from rpim.core.training import Objective, Schedule, train
-from rpim.core.training_state import History
-from rpim.core.transforms import TRANSFORMS
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.estimators.label_checks import LabelCheck
 
 N_FOLDS = 8
@@ -112,16 +110,9 @@ def plan_members(
 def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> ClassSizes:
     """Whether the classes look equally large, by the merged clusters that a training would start from."""
     rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
-    prototypes = merged_clusters(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
-    shares = _shares_at(rows, labels, prototypes)
+    start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    shares = estimated_shares(start.labels, start.prototypes)
     return "estimated" if float(shares.std() / shares.mean()) > UNEQUAL else "equal"
-
-
-def _shares_at(x: Tensor, labels: Tensor, prototypes: Tensor) -> Tensor:
-    """The shares of the rows that are nearest to each prototype, labelled rows being in their class. (K,)"""
-    nearest, _ = nearest_centroid(x, prototypes)
-    nearest[: len(labels)] = labels
-    return estimated_shares(nearest, prototypes)
 
 
 def label_folds(labels: Tensor, seed: int) -> Tensor:
@@ -148,15 +139,15 @@ class Member:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The probabilities of a block of rows. (n, K)"""
-        return self.head.assess(self.representation(x))[0]
+        return self.head.proba_and_score(self.representation(x))[0]
 
     def to_bytes(self) -> bytes:
         """As a file."""
         tensors = {"matrix": self.representation.matrix, "shift": self.representation.shift}
-        tensors |= {f"head.{name}": value for name, value in self.head.parameters.items()}
+        tensors |= {f"head.{name}": value for name, value in self.head.tensors().items()}
         facts = {
             "plan": asdict(self.plan),
-            "transform": type(self.head.transform).name,
+            "transform": self.head.transform_name,
             "temperature": self.head.temperature,
             "history": self.history,
         }
@@ -167,12 +158,9 @@ class Member:
         """What `to_bytes` gave; raises ValueError where it is damaged."""
         tensors, facts = unpack(data)
         tensors = {name: value.to(device) for name, value in tensors.items()}
-        parameters = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
-        prototypes = parameters.pop("prototypes")
-        kind = TRANSFORMS[facts["transform"]]
-        transform = type(kind.initial(prototypes, parameters["U"].shape[1] if "U" in parameters else None))(parameters)
+        of_head = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
         representation = Representation(tensors["matrix"], tensors["shift"])
-        head = Head(prototypes, transform, facts["temperature"])
+        head = Head.from_tensors(of_head, facts["transform"], facts["temperature"])
         return cls(MemberPlan(**facts["plan"]), representation, head, facts["history"])
 
 
@@ -240,11 +228,11 @@ def train_from_clusters(
     cache: bool = True,
 ) -> tuple[Head, History]:
     """Train a head from merged clusters in the short schedule of a member."""
-    prototypes = merged_clusters(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    start = merged_start(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
     if class_sizes == "estimated":
-        objective = replace(objective, class_shares=_shares_at(x, labels, prototypes))
-    head = new_head(prototypes)
-    engine = InMemory(x, labels, n_classes, cache=cache)
+        objective = replace(objective, class_shares=start.shares(class_sizes))
+    head = new_head(start.prototypes)
+    engine = InMemoryBlocks(x, labels, n_classes, cache=cache)
     return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
 
 
@@ -298,7 +286,7 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
         weight_decay=trainer.weight_decay,
         cache=trainer.cache,
     )
-    reference = judge.assess(votes)[0]
+    reference = judge.proba_and_score(votes)[0]
     del votes
     consensus = average(x, members, reference, n_known)
     out_of_bag = _out_of_bag(x, members, consensus.orders, trainer)

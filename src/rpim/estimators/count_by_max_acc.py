@@ -21,8 +21,9 @@ from torch import Tensor
 
 from rpim.core.head import Head
 from rpim.core.kmeans import kmeans
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, Schedule, train
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
 from rpim.estimators.class_count import ClassCount
 from rpim.metrics import IntArray, contingency, matched_rows
@@ -90,7 +91,7 @@ def _cluster(x: Tensor, n_clusters: int, clusterer: str, generator: torch.Genera
     if clusterer == "kmeans":
         return run.labels
     head = Head(run.centroids, Transform({}), _TEMPERATURE)
-    train(InMemory(x, run.labels[:0], n_clusters), head, _PIM, _PIM_SCHEDULE)
+    train(InMemoryBlocks(x, run.labels[:0], n_clusters), head, _PIM, _PIM_SCHEDULE)
     return head.predict(x)
 
 

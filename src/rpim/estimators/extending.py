@@ -13,14 +13,13 @@ from torch import Tensor
 
 from rpim._common.errors import InputError, some
 from rpim._common.progress import Progress
+from rpim.core.checkpoint import History
 from rpim.core.exemplars import Exemplars, select_exemplars
-from rpim.core.head import Head
+from rpim.core.head import Head, least_fitting
 from rpim.core.kmeans import class_means
 from rpim.core.novelty import NewBatch, PairSimilarity, first_prototypes, is_there, n_classes_to_add, one_of_each
-from rpim.core.outliers import least_fitting
-from rpim.core.row_blocks import InMemory
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import train
-from rpim.core.training_state import History
 from rpim.data.checks import label_array
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.estimators.base import Problem
@@ -188,7 +187,7 @@ def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor
     schedule = model._schedule(setting)
     problem.progress.stage("training")
     problem.progress.expect(schedule.max_iter)
-    engine = InMemory(problem.x, problem.labels, problem.n_classes, cache=not model.low_memory)
+    engine = InMemoryBlocks(problem.x, problem.labels, problem.n_classes, cache=not model.low_memory)
     objective = replace(model._objective(setting), class_shares=shares)
     return train(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))
 

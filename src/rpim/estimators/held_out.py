@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rpim.core.row_blocks import InMemory
+from rpim.core.row_blocks import InMemoryBlocks
 from rpim.metrics import gcd_accuracy
 
 MIN_CLASSES = 4
@@ -31,9 +31,9 @@ class HeldOutSplit:
     n_known: int
     n_classes: int
 
-    def engine(self) -> InMemory:
+    def engine(self) -> InMemoryBlocks:
         """The rows, ready to train on; each training needs its own."""
-        return InMemory(self.x, self.labels, self.n_classes)
+        return InMemoryBlocks(self.x, self.labels, self.n_classes)
 
     def score(self, predicted: Tensor) -> float:
         """GCD accuracy (All) on the rows whose label was hidden."""

@@ -20,11 +20,11 @@ from rpim.core.distillation import SCHEDULE as DISTILLATION
 from rpim.core.distillation import distil, initial_head, matching_factor
 from rpim.core.exemplars import select_exemplars
 from rpim.core.head import Head
-from rpim.core.initialization import Start, single_start
-from rpim.core.kmeans import merged_clusters, nearest_centroid
+from rpim.core.initialization import Start, merged_start, single_start
+from rpim.core.objective import Objective
 from rpim.core.sampling import sample_rows
-from rpim.core.training import Objective, Schedule, train
-from rpim.core.transforms import TRANSFORMS, SemanticBias
+from rpim.core.training import Schedule, train
+from rpim.core.transforms import TRANSFORMS
 from rpim.data.labels import IntArray
 from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator, FitProblem
@@ -139,7 +139,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         if self.n_members_ > 1 and self._committee_rows(problem) is None and problem.is_whole:
             return head
         if checkpoint is not None and begun is None:
-            checkpoint.keep_start(*self._beginning(problem, beginning))
+            checkpoint.save_start(*self._beginning(problem, beginning))
         schedule = self._schedule(setting)
         step = _step_cost(problem.x, problem.n_classes, self.h)
         problem.progress.expect(step * schedule.max_iter)
@@ -262,7 +262,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         def done(position: int, member: committee.Member) -> None:
             number = missing[position]
             if checkpoint is not None:
-                checkpoint.keep_member(number, member.to_bytes())
+                checkpoint.save_member(number, member.to_bytes())
             problem.progress.advance(costs[number])
 
         trained = parallel_map(trainer, [plans[number] for number in missing], done)
@@ -281,12 +281,13 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _beginning(self, problem: FitProblem, beginning: Beginning) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What `_begin` found, to be kept."""
-        tensors = {f"head.{name}": value for name, value in beginning.head.parameters.items()}
+        tensors = {f"head.{name}": value for name, value in beginning.head.tensors().items()}
         tensors["generator"] = problem.generator.get_state()
         if beginning.shares is not None:
             tensors["shares"] = beginning.shares
         facts: dict[str, Any] = {
             "setting": vars(beginning.setting),
+            "transform": beginning.head.transform_name,
             "n_members": self.n_members_,
             "search": {name: list(scores.items()) for name, scores in self.search_.items()},
         }
@@ -302,12 +303,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
         self.search_ = {name: dict(map(tuple, scores)) for name, scores in facts["search"].items()}
         self.n_members_, self.calibration_ = facts["n_members"], 1.0
         problem.generator.set_state(tensors["generator"])
-        parameters = {
+        of_head = {
             name.removeprefix("head."): value.to(device) for name, value in tensors.items() if name.startswith("head.")
         }
-        prototypes = parameters.pop("prototypes")
-        like = self._new_head(prototypes) if self.n_members_ == 1 else None
-        transform = type(like.transform)(parameters) if like else SemanticBias(parameters)
+        head = Head.from_tensors(of_head, facts["transform"], self.temperature)
         if self.n_members_ > 1:
             self._label_check = LabelCheck.from_tensors(
                 {name.removeprefix("check."): value for name, value in tensors.items() if name.startswith("check.")}
@@ -315,7 +314,6 @@ class InfoMaxEstimator(DiscoveryEstimator):
             self._labelled_rows = tensors["labelled_rows"].numpy()
             self.stability_, self.expected_accuracy_ = tensors["stability"].numpy(), self._label_check.accuracy
         shares = tensors.get("shares")
-        head = Head(prototypes, transform, self.temperature)
         return Beginning(head, Hyperparameters(**facts["setting"]), None if shares is None else shares.to(device))
 
     def extend(self, X: ArrayLike, y: ArrayLike | None = None) -> InfoMaxEstimator:
@@ -385,10 +383,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             return single_start(
                 problem.x, problem.labels, problem.n_classes, n_init=n_init, generator=problem.generator
             )
-        prototypes = merged_clusters(problem.x, problem.labels, problem.n_classes, generator=problem.generator)
-        nearest, _ = nearest_centroid(problem.x, prototypes)
-        nearest[: len(problem.labels)] = problem.labels
-        return Start(prototypes, nearest)
+        return merged_start(problem.x, problem.labels, problem.n_classes, generator=problem.generator)
 
     def _varied(self, name: str) -> bool:
         """Whether the members of a committee differ in it: where it was neither given nor searched."""

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from rpim.core.head import Head
 from rpim.core.kmeans import kmeans
-from rpim.core.row_blocks import InMemory
-from rpim.core.training import Objective, Schedule, train
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
 from rpim.metrics import clustering_accuracy
 
@@ -38,7 +39,7 @@ def paper_trade_off(
     """
     start = kmeans(x, n_classes, n_init=n_init, generator=generator).centroids
     nobody = labels[:0]
-    engine = InMemory(x, nobody, n_classes)
+    engine = InMemoryBlocks(x, nobody, n_classes)
     truth = labels.cpu().numpy()
     scores: dict[float, float] = {}
     for trade_off in TRADE_OFFS:

@@ -12,13 +12,11 @@ from torch import Tensor
 from rpim import estimators as methods
 from rpim.core.exemplars import Exemplars
 from rpim.core.head import Head
-from rpim.core.transforms import TRANSFORMS, LowRankSemanticBias, Transform
 from rpim.estimators.base import DiscoveryEstimator
 
 METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, name) for name in methods.__all__}
 """The methods by the name that the command line and the run folder use."""
 
-_TRANSFORMS: dict[str, type[Transform]] = {cls.__name__: cls for cls in (*TRANSFORMS.values(), LowRankSemanticBias)}
 _FOUND = (
     "n_iter_",
     "n_members_",
@@ -50,16 +48,15 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "n_features": int(model.n_features_in_),
         "parameters": _parameters(model),
         "resolved": _resolved(model),
-        "transform": type(head.transform).__name__,
+        "transform": head.transform_name,
         "temperature": head.temperature,
         "outlier_threshold": plain(model.outlier_threshold_),
         "fitted": {name: plain(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
-    tensors = {"prototypes": head.prototypes}
-    tensors |= {f"transform.{name}": value for name, value in head.transform.parameters.items()}
-    optional = {"components": model.components_, "offsets": head.offsets}
-    tensors |= {name: value for name, value in optional.items() if value is not None}
+    tensors = head.tensors()
+    if model.components_ is not None:
+        tensors["components"] = model.components_
     if hasattr(model, "exemplars_"):
         tensors |= {f"{_MEMORY}{name}": value for name, value in model.exemplars_.tensors().items()}
     return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -78,10 +75,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     if classes.dtype.kind not in "biufU":
         raise ValueError(f"its labels are of type {facts['label_type']}")
     n_known = int(facts["n_known"])
-    transform = _TRANSFORMS[facts["transform"]](
-        {name.removeprefix("transform."): value for name, value in tensors.items() if name.startswith("transform.")}
-    )
-    head = Head(tensors["prototypes"], transform, float(facts["temperature"]), tensors.get("offsets"))
+    head = Head.from_tensors(tensors, facts["transform"], float(facts["temperature"]))
     components = tensors.get("components")
     n_features = int(facts["n_features"])
     expected = (len(classes), n_features if components is None else components.shape[1])

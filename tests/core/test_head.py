@@ -7,8 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, Discovery, FeatureSet
-from rpim.core.head import Head
-from rpim.core.outliers import least_fitting
+from rpim.core.head import Head, least_fitting
 from rpim.core.transforms import Transform
 from rpim.data.labels import name_rows
 from rpim.estimators import GCD
@@ -39,7 +38,7 @@ def test_the_score_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.5, 0.5], [-1.0, 0.0]])
     expected = [-np.log(np.exp(2) + 1), -np.log(2 * np.exp(1)), -np.log(np.exp(-2) + 1)]
     np.testing.assert_allclose(head.outlier_scores(x), expected, rtol=1e-6)
-    z, scores = head.assess(x)
+    z, scores = head.proba_and_score(x)
     torch.testing.assert_close(scores, head.outlier_scores(x))
     torch.testing.assert_close(z, torch.softmax(2.0 * x, dim=1))
 

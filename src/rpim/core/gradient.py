@@ -1,0 +1,147 @@
+"""The objective over all rows, and its gradient with respect to the parameters of the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rpim.core import objective as terms
+from rpim.core.head import Head
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import Block, RowBlocks
+from rpim.core.sinkhorn import Scaling, sinkhorn
+from rpim.core.transforms import Gradients
+
+
+def gradient(
+    rows: RowBlocks, head: Head, objective: Objective, labels: Tensor | None = None
+) -> tuple[dict[str, float], Gradients]:
+    """The terms of the objective over all rows, and the gradient of each parameter.
+
+    It takes one pass over the rows for the marginal, one per Sinkhorn iteration, and one for the gradient, which needs
+    the sums of the others. ``labels`` is optional memory for the predicted class of each row.
+    """
+    probabilities = Probabilities(rows, head)
+    n_labelled, n_unlabelled = rows.n_labelled, max(rows.n_unlabelled, 1)
+    marginal_over_u = objective.marginal_rows == "unlabelled" and rows.n_unlabelled > 0
+    supervised = objective.labels and n_labelled > 0
+
+    mass, mass_over_u = _class_mass(rows, probabilities, marginal_over_u)
+    n = n_unlabelled if marginal_over_u else rows.n_rows
+    pi = (mass_over_u if marginal_over_u else mass) / n
+    log_pi = terms.log_marginal(pi, objective.class_shares)
+
+    y_hat, in_t, n_t = None, None, 0
+    if objective.pseudo_labels or (objective.mixed_labels and supervised):
+        y_hat = _pseudo_labels(rows, probabilities, mass, objective)
+    if objective.pseudo_labels and y_hat is not None:
+        in_t = terms.confident_rows(y_hat.largest, objective.threshold)
+        rows.zero_labelled(in_t)
+        n_t = int(rows.all_reduce(in_t.count_nonzero()))
+
+    weight_c = objective.trade_off / n_unlabelled
+    weight_r = objective.eta * objective.trade_off / max(n_t, 1)
+    value = {"C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
+    for number, block, z, log_z in probabilities:
+        if labels is not None:
+            torch.argmax(z, dim=1, out=labels[block.rows])
+        l_block = len(block.labels)  # the first rows of the block are its labelled ones
+        t_block = None if in_t is None else in_t[block.rows]
+        out = rows.workspace.classes[: len(z)]
+
+        h = terms.entropy(z, log_z, out=out)  # (n,)
+        value["C"] += terms.conditional_entropy(h[l_block:], n_unlabelled)
+        if t_block is not None:
+            value["L_R"] += terms.pseudo_label_entropy(h, t_block, weight_r)
+        weights = terms.entropy_weights(h, l_block, weight_c, t_block, weight_r)  # (n, 1)
+        d_logits = terms.infomax_gradient(z, log_z, log_pi / n, weights, h, out=out)  # (n, K)
+        if marginal_over_u:
+            d_logits[:l_block] = 0.0
+        if supervised and l_block:
+            for name, term in _supervised_terms(block, z[:l_block], log_z[:l_block], y_hat, objective, n_labelled):
+                value[name] += float(term.values.sum()) / n_labelled
+                d_logits[:l_block] += term.gradient
+        probabilities.head_pass.backward(block.x, number, log_z, d_logits)
+
+    for total in probabilities.head_pass.sums():
+        rows.all_reduce(total)
+    totals = rows.all_reduce(torch.tensor(list(value.values()), dtype=torch.float64)).tolist()
+    value = {"M": terms.marginal_entropy(pi, log_pi), **dict(zip(value, totals, strict=True))}
+    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
+    value["confident"] = n_t / n_unlabelled
+    return value, probabilities.head_pass.gradients()
+
+
+class Probabilities:
+    """z and log z of all rows during one step; every iteration over it is a pass over the blocks."""
+
+    def __init__(self, rows: RowBlocks, head: Head) -> None:
+        self._rows = rows
+        self.head_pass = head.new_pass(rows.cache, rows.workspace)
+        self._cached = False
+
+    def __iter__(self) -> Iterator[tuple[int, Block, Tensor, Tensor]]:
+        rows = self._rows
+        for number, block in enumerate(rows.blocks()):
+            where = block.rows if rows.cache else slice(0, len(block.x))
+            z, log_z = rows.z[where], rows.log_z[where]
+            if not self._cached:
+                torch.log_softmax(self.head_pass.logits(block.x, number), dim=1, out=log_z)
+                torch.exp(log_z, out=z)
+            yield number, block, z, log_z
+        self._cached = rows.cache
+
+
+def _class_mass(rows: RowBlocks, probabilities: Probabilities, over_u: bool) -> tuple[Tensor, Tensor]:
+    """The sum of z over all rows, and over U where ``over_u`` asks for it. (K,), (K,)"""
+    mass = rows.z.new_zeros(rows.n_classes)
+    on_labelled = torch.zeros_like(mass)
+    for _, block, z, _ in probabilities:
+        mass += z.sum(dim=0)
+        if over_u:
+            on_labelled += z[: len(block.labels)].sum(dim=0)
+    mass = rows.all_reduce(mass)
+    return mass, mass - rows.all_reduce(on_labelled) if over_u else mass
+
+
+def _sinkhorn_scores(z: Tensor, log_z: Tensor, epsilon: float) -> Tensor:
+    """The matrix that Sinkhorn scales: softmax(logits / epsilon), z itself in the paper (epsilon 1). (n, K)"""
+    return z if epsilon == 1.0 else torch.softmax(log_z / epsilon, dim=1)
+
+
+def _pseudo_labels(rows: RowBlocks, probabilities: Probabilities, mass: Tensor, objective: Objective) -> Scaling:
+    """Y^ = Sinkhorn(z) over all rows."""
+
+    def score_blocks() -> Iterator[tuple[slice, Tensor]]:
+        for _, block, z, log_z in probabilities:
+            yield block.rows, _sinkhorn_scores(z, log_z, objective.sinkhorn_epsilon)
+
+    if objective.sinkhorn_epsilon != 1.0:
+        mass = torch.zeros_like(mass)
+        for _, q in score_blocks():
+            mass += q.sum(dim=0)
+        mass = rows.all_reduce(mass)
+    return sinkhorn(
+        score_blocks,
+        mass,
+        rows.n_rows,
+        rows.n_local_rows,
+        objective.sinkhorn_iterations,
+        rows.all_reduce,
+        rows.workspace.classes,
+        objective.class_shares,
+    )
+
+
+def _supervised_terms(
+    block: Block, z: Tensor, log_z: Tensor, y_hat: Scaling | None, objective: Objective, n_labelled: int
+) -> Iterator[tuple[str, terms.Term]]:
+    """CE or L_S, or both where L_S is added, on the labelled rows of a block."""
+    if not objective.mixed_labels or objective.supervision == "added":
+        yield "CE", terms.supervised_cross_entropy(z, log_z, block.labels, n_labelled)
+    if objective.mixed_labels and y_hat is not None:
+        labelled = slice(block.rows.start, block.rows.start + len(z))
+        pseudo = y_hat.pseudo_labels(_sinkhorn_scores(z, log_z, objective.sinkhorn_epsilon), labelled)
+        yield "L_S", terms.mixed_cross_entropy(z, log_z, block.labels, pseudo, objective.beta, n_labelled)
