@@ -75,7 +75,7 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
     import torch
 
     from rpim import PIM, RPIM
-    from rpim._common.progress import told_to
+    from rpim._common.progress import progress_listener
     from rpim.benchmark.cell import peak_memory_mb
     from rpim.data.row_files import RowFiles
 
@@ -99,7 +99,7 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
         place = on_ray(workers=int(task["workers"]))
     with place as spread:
         start = time.perf_counter()
-        with told_to(listen):
+        with progress_listener(listen):
             model.fit(spread(RowFiles(str(task["rows"]), memory=str(task["memory"]))), np.load(str(task["labels"])))
         total = time.perf_counter() - start
     ticks = dict(stages)["training"]

@@ -11,7 +11,7 @@ from rpim._common.errors import InputError
 
 exceptions = pytest.importorskip("ray.exceptions", reason="ray is not installed")
 
-from rpim._common.ray_failures import in_a_sentence  # noqa: E402
+from rpim._common.ray_failures import explain_ray_errors  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from rpim._common.ray_failures import in_a_sentence  # noqa: E402
     ],
 )
 def test_what_a_user_can_do_something_about_is_a_sentence(error, message):
-    with pytest.raises(InputError, match=message) as raised, in_a_sentence():
+    with pytest.raises(InputError, match=message) as raised, explain_ray_errors():
         raise error
     assert "\n" not in str(raised.value)
 
@@ -36,11 +36,11 @@ def test_what_was_raised_in_a_task_is_not_blamed_on_the_cluster():
     def failed(cause):
         return exceptions.RayTaskError("work", "Traceback ...", cause)
 
-    with pytest.raises(InputError, match=r"^A row is odd: mend it\.$"), in_a_sentence():
+    with pytest.raises(InputError, match=r"^A row is odd: mend it\.$"), explain_ray_errors():
         raise failed(InputError("A row is odd: mend it."))
-    with pytest.raises(exceptions.RayTaskError), in_a_sentence():
+    with pytest.raises(exceptions.RayTaskError), explain_ray_errors():
         raise failed(ZeroDivisionError())
-    with pytest.raises(KeyError), in_a_sentence():
+    with pytest.raises(KeyError), explain_ray_errors():
         raise KeyError("ours")
 
 
@@ -82,6 +82,6 @@ def test_a_disk_that_is_full_in_the_training(tmp_path):
     )
     assert done.stdout == (
         f"{tmp_path}/run.checkpoint/workers was not written, no space left on its disk: free some of it, and call it "
-        "again to go on.\n"
+        "again to resume.\n"
     ), done.stderr
     assert "Traceback" not in done.stderr

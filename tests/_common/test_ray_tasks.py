@@ -11,8 +11,8 @@ from sklearn.datasets import make_blobs
 from rpim import RPIM
 from rpim._common.errors import InputError
 from rpim._common.parallel import parallel_map
-from rpim._common.progress import Progress, told_to
-from rpim._common.ray_tasks import spread_tasks
+from rpim._common.progress import Progress, progress_listener
+from rpim._common.ray_tasks import ray_backend
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
 from rpim.estimators import infomax
@@ -26,7 +26,7 @@ def sent_by_value(ray_here):
 
 
 def test_tasks_run_elsewhere_on_one_core_in_the_order_of_the_items():
-    with spread_tasks():
+    with ray_backend():
         found = parallel_map(lambda i: (i * i, os.getpid() != here, torch.get_num_threads()), range(6))
     assert found == [(i * i, True, 1) for i in range(6)]
     assert parallel_map(lambda _: os.getpid(), [0]) == [here]
@@ -37,7 +37,7 @@ here = os.getpid()
 
 def test_every_result_is_told_with_its_number():
     told = []
-    with spread_tasks():
+    with ray_backend():
         parallel_map(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: told.append(result))
     assert sorted(told) == [(i, (10 * i, True)) for i in range(5)]
 
@@ -50,7 +50,7 @@ def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
             raise InputError("A row is odd: mend it.")
         return i
 
-    with spread_tasks():
+    with ray_backend():
         with pytest.raises(KeyError, match=r"^'no luck'$"):
             parallel_map(work, [0, 1])
         with pytest.raises(InputError, match=r"^A row is odd: mend it\.$"):
@@ -60,7 +60,7 @@ def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
 
 def test_progress_goes_on_where_it_is_shown():
     told = []
-    with told_to(lambda _, share: told.append(share)), Progress() as progress, spread_tasks():
+    with progress_listener(lambda _, share: told.append(share)), Progress() as progress, ray_backend():
         progress.expect(4)
         parallel_map(lambda work: progress.advance(work), [1, 2])
     assert told in ([0.25, 0.75], [0.5, 0.75])  # whichever ended first
@@ -75,7 +75,7 @@ def test_a_committee_is_the_same_bit_for_bit(h):
         return RPIM(n_classes=8, h=h, n_members=4, random_state=0).fit(X, y)
 
     here = fitted()
-    with spread_tasks():
+    with ray_backend():
         there = fitted()
     assert there.predict_proba(X).tobytes() == here.predict_proba(X).tobytes()
     assert there.history_ == here.history_
@@ -91,14 +91,14 @@ def test_members_that_are_kept_are_not_trained_again_by_tasks(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)
     model = RPIM(n_classes=6, n_members=4, random_state=0)
     checkpoint = Checkpoint(tmp_path / "run", {})
-    with spread_tasks():
+    with ray_backend():
         first = model.fit(X, y, checkpoint=checkpoint).predict_proba(X)
     assert sorted(checkpoint.members()) == [0, 1, 2, 3]
     (checkpoint.folder / "member-2.safetensors").unlink()
     sent = []
     real = infomax.parallel_map
     monkeypatch.setattr(infomax, "parallel_map", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
-    with spread_tasks():
+    with ray_backend():
         again = model.fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {})).predict_proba(X)
     assert [plan.representation for plan in sent] == ["mildly whitened"], "the third alone"
     assert again.tobytes() == first.tobytes()
@@ -112,7 +112,7 @@ def test_the_search_of_the_paper_gives_the_same_scores_bit_for_bit():
         return RPIM(6, n_members=1, search="paper", n_init=1, max_iter=10, random_state=0).fit(X, y)
 
     here = fitted()
-    with spread_tasks():
+    with ray_backend():
         there = fitted()
     assert here.search_.keys() == {"trade_off", "weight_decay"}
     assert there.search_ == here.search_

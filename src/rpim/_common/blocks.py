@@ -1,14 +1,14 @@
-"""Rows a block at a time, so that a matrix larger than memory is never copied whole."""
+"""Rows in blocks, so that a large matrix is never copied as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-BLOCK_VALUES = 1 << 18  # 2 MB as float64: about what a cache holds
+BLOCK_VALUES = 1 << 18  # 2 MB as float64: about the size of a CPU cache
 
 
 def row_blocks(n_rows: int, n_features: int, block_values: int | None = None) -> Iterator[slice]:
-    """Slices of the rows small enough that a copy of one block never matters.
+    """Slices of the rows, small enough that the copy of a block is negligible.
 
     >>> [(block.start, block.stop) for block in row_blocks(5, BLOCK_VALUES // 2)]
     [(0, 2), (2, 4), (4, 5)]

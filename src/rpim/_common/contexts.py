@@ -1,4 +1,4 @@
-"""What is so for the duration of a ``with``."""
+"""Values that hold for the duration of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Value = TypeVar("Value")
 
 
 @contextlib.contextmanager
-def within(variable: ContextVar[Value], value: Value) -> Iterator[None]:
-    """Within it the variable has this value, and afterwards the one from before."""
-    before = variable.set(value)
+def set_context(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Set a context variable, and reset it at the end of the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        variable.reset(before)
+        variable.reset(token)

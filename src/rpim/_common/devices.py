@@ -1,4 +1,4 @@
-"""Where tensors are computed."""
+"""Torch devices."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rpim._common.errors import InputError, first_line
 
 
 def device_of(name: str | None) -> torch.device:
-    """The device of that name, or a GPU where there is one."""
+    """The device of that name; by default a GPU if there is one, else the CPU."""
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def checked_device(name: str | None) -> torch.device:
-    """The same for a command, which says in one sentence where it is not there."""
+    """The same, or an InputError if the device is not available."""
     try:
         device = device_of(name)
         torch.zeros(1, device=device)

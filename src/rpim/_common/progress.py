@@ -1,4 +1,4 @@
-"""Progress with the time left: shown on a terminal, silent elsewhere, and never part of the mathematics."""
+"""Progress bars with the time left: shown on a terminal, silent elsewhere."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from rpim._common.contexts import within
+from rpim._common.contexts import set_context
 
 Listener = Callable[[str, float], None]
-"""Is told what is being done, and the share of the announced work that is done."""
+"""Called with the name of the stage, and the share of the announced work that is done."""
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-def told_to(listener: Listener) -> AbstractContextManager[None]:
-    """Within it, every `Progress` tells `listener` too, for those who watch from elsewhere.
+def progress_listener(listener: Listener) -> AbstractContextManager[None]:
+    """Context in which every `Progress` also calls `listener`, such as one that reports to another process.
 
-    >>> with told_to(print), Progress() as progress:
+    >>> with progress_listener(print), Progress() as progress:
     ...     progress.expect(4)
     ...     progress.stage("counting")
     ...     progress.advance(1)
     counting 0.0
     counting 0.25
     """
-    return within(_listener, listener)
+    return set_context(_listener, listener)
 
 
 class Progress:
     """One bar over several stages, in units of work that the caller estimates beforehand.
 
-    Only shown when asked for and when standard error is a terminal, and only once two seconds have passed: a short job
-    leaves no trace.
+    It is shown if asked for, if standard error is a terminal, and after two seconds: a short job leaves no trace.
     """
 
     def __init__(self, show: bool = False, description: str = "") -> None:
@@ -73,26 +72,26 @@ class Progress:
             self._bar.stop()
 
     def expect(self, work: float) -> None:
-        """Announce that much work, in any unit that all stages share."""
+        """Announce that much work, in a unit that all stages share."""
         self._total += work
         if self._bar is not None:
             self._bar.update(self._task, total=self._total)
 
     def stage(self, description: str) -> None:
-        """Say what is being done now."""
+        """Start a stage."""
         self._description = description
-        self._tell()
+        self._notify()
         if self._bar is not None:
             self._bar.update(self._task, description=description)
 
     def advance(self, work: float) -> None:
-        """That much of the announced work is done."""
+        """Count that much of the announced work as done."""
         self._done += work
-        self._tell()
+        self._notify()
         if self._bar is not None:
             elapsed = self._bar.tasks[0].elapsed or 0.0
             self._bar.update(self._task, advance=work, visible=elapsed > 2.0)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._listener is not None:
             self._listener(self._description, min(self._done / self._total, 1.0) if self._total else 0.0)

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one on this machine; everything else about Ray assumes that this was done."""
+"""Join a Ray cluster, or start one on this machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from rpim._common.errors import InputError, first_line
 
 LOCAL = "local"
-"""The address of a Ray that is started on this machine and ends with the work."""
+"""The address of a Ray that is started on this machine and shut down at the end."""
 AUTO = "auto"
-"""That of the cluster which this machine is part of."""
+"""The address of the cluster that this machine is part of."""
 
 _ADDRESS = re.compile(rf"{LOCAL}|{AUTO}|(?P<client>ray://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\\\s]+):(?P<port>\d{{1,5}})")
 _WITHOUT_PORT = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
@@ -23,7 +23,7 @@ _SECONDS_TO_ANSWER = 5.0
 
 
 def is_address(said: str) -> bool:
-    """Whether this is meant to be the address of a cluster, right or wrong.
+    """Whether this looks like the address of a cluster, valid or not.
 
     >>> [is_address(said) for said in ("auto", "10.0.0.1:6379", "ray://head:10001", "10.0.0.1", "rows.npy", "C:/rows")]
     [True, True, True, True, False, False]
@@ -33,16 +33,16 @@ def is_address(said: str) -> bool:
 
 @contextlib.contextmanager
 def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]:
-    """Within it Ray can be used; gives the number of workers: as asked for, else one a core.
+    """Context in which this process is part of a Ray cluster; yields the number of workers, by default one per core.
 
-    A Ray that is running in this process is used and left running; one that is started here ends with it.
+    A Ray that already runs in this process is used and left running; one that is started here is shut down.
 
     Parameters
     ----------
     address : str
         "local", "auto" or HOST:PORT.
     workers : int, optional
-        How many are wanted; a local Ray lets as many run, whatever the cores.
+        A local Ray runs that many, whatever the number of cores.
 
     Raises
     ------
@@ -51,9 +51,9 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
     """
     if workers is not None and workers < 1:
         raise InputError(f"{workers} workers were asked for: give at least one.")
-    ray = imported_ray()
+    ray = import_ray()
     if ray.is_initialized():
-        _must_be_the_same(ray, address)
+        _check_same_cluster(ray, address)
         yield _enough_cores(ray, workers, "The Ray of this process")
         return
     _join(ray, address, workers)
@@ -63,12 +63,12 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
         ray.shutdown()
 
 
-def imported_ray() -> Any:
-    """Ray itself, or the sentence that says how to install it."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself, and warns of
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it writes straight to the terminal
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # the end of a training waits for two of them
+def import_ray() -> Any:
+    """Import Ray, or raise an InputError that says how to install it."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; avoids its warning
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it bypasses Python's logging
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # a training ends after two of them
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -91,11 +91,11 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
             ray.init(address=LOCAL, num_cpus=max(cores, workers or 1), include_dashboard=False, **quiet)
         return
     if found["host"]:
-        _must_answer(address, found["host"].strip("[]"), int(found["port"]))
+        _check_reachable(address, found["host"].strip("[]"), int(found["port"]))
     try:
         with _silent_terminal():
             ray.init(address=address, **quiet)
-    except Exception as error:  # of many kinds: no such cluster, another version of Ray or Python, a timeout
+    except Exception as error:  # no such cluster, another version of Ray or Python, a timeout
         said = f"The Ray cluster at {address} cannot be joined ({first_line(error)})."
         if address == AUTO and isinstance(error, ConnectionError):
             said = (
@@ -105,7 +105,7 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
         raise InputError(said) from error
 
 
-def _must_be_the_same(ray: Any, address: str) -> None:
+def _check_same_cluster(ray: Any, address: str) -> None:
     joined = ray.get_runtime_context().gcs_address
     if address not in (LOCAL, AUTO, joined):
         raise InputError(f"{address} was asked for, but this process is part of the Ray at {joined}: leave that first.")
@@ -113,23 +113,23 @@ def _must_be_the_same(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _silent_terminal() -> Iterator[None]:
-    """Ray's core tells the terminal, past Python, that it was asked to tell it nothing."""
+    """Silence file descriptor 2: Ray's core writes to it directly."""
     try:
-        kept = os.dup(2)
-    except OSError:  # there is no terminal, nor anything in its place
+        saved = os.dup(2)
+    except OSError:  # there is no standard error
         yield
         return
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
-def _must_answer(address: str, host: str, port: int) -> None:
-    """Ray itself would try for minutes."""
+def _check_reachable(address: str, host: str, port: int) -> None:
+    """Fail fast: Ray itself retries for minutes."""
     try:
         socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:

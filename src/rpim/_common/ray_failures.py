@@ -1,4 +1,4 @@
-"""What a user can do about it when a cluster fails, in one sentence."""
+"""Failures of a Ray cluster as errors that say what to do."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import disk_is_full
-from rpim._common.ray import imported_ray
+from rpim._common.ray import import_ray
 
 
 @contextlib.contextmanager
-def in_a_sentence() -> Iterator[None]:
-    """Turn what Ray raises about a worker, or a cluster that is full or lost, into one sentence.
+def explain_ray_errors() -> Iterator[None]:
+    """Context that turns Ray's errors about workers and the cluster into an InputError of one sentence.
 
-    Other errors stay as they are.
+    Other errors pass unchanged.
     """
     try:
         yield
     except Exception as error:
         for cause in _causes(error):
-            said = what_failed(cause)
-            if said is not None:
-                raise InputError(said) from error
+            message = explanation(cause)
+            if message is not None:
+                raise InputError(message) from error
         raise
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those that it came from, on whatever worker."""
+    """The error and its causes, on any worker."""
     waiting, seen = [error], set()
     while waiting:
         one = waiting.pop(0)
@@ -42,19 +42,19 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         waiting += [other for other in [*others, one.__cause__] if isinstance(other, BaseException)]
 
 
-def unprinted() -> contextlib.AbstractContextManager[Any]:
-    """What Ray's threads print of workers that were lost stays off standard output."""
+def suppress_stdout() -> contextlib.AbstractContextManager[Any]:
+    """Suppress standard output: Ray's threads print about lost workers."""
     return contextlib.redirect_stdout(io.StringIO())
 
 
-def what_failed(error: BaseException) -> str | None:
-    """What is wrong and what to do, where it is the cluster that failed; None where it is the work."""
-    raised = imported_ray().exceptions
+def explanation(error: BaseException) -> str | None:
+    """What is wrong and what to do if the cluster failed; None if the work did."""
+    raised = import_ray().exceptions
     cause = getattr(error, "cause", None) or error
     if isinstance(cause, InputError):
         return str(cause)
     if disk_is_full(cause):
-        return f"A disk of the cluster is full ({first_line(cause)}): free some of it, and call it again to go on."
+        return f"A disk of the cluster is full ({first_line(cause)}): free some of it, and call it again to resume."
     if isinstance(cause, raised.ObjectStoreFullError):
         return "The object store of Ray is full: start Ray with a larger object_store_memory, or ask for fewer workers."
     if isinstance(cause, raised.OutOfDiskError):
@@ -68,7 +68,7 @@ def what_failed(error: BaseException) -> str | None:
         last = str(cause).strip().splitlines()[-1].strip()
         return f"A worker could not start ({last}): install the same packages on all machines of the cluster."
     if isinstance(cause, raised.WorkerCrashedError | raised.RayActorError | raised.NodeDiedError):
-        return "A worker was lost, for want of memory or disk perhaps: ask for fewer, and call it again to go on."
+        return "A worker was lost, for want of memory or disk perhaps: ask for fewer, and call it again to resume."
     if isinstance(cause, raised.LocalRayletDiedError | raised.RaySystemError | raised.ObjectLostError):
-        return f"The cluster was lost ({first_line(cause)}): call it again to go on."
+        return f"The cluster was lost ({first_line(cause)}): call it again to resume."
     return None

@@ -1,6 +1,6 @@
-"""What is done side by side, as tasks of a cluster: the members of a committee.
+"""A backend of `parallel_map` that runs each item, such as a member of a committee, as a Ray task.
 
-A task is sent the work as it stands; a `Progress` in it reports to the one that is shown.
+A `Progress` that the work refers to reports back to the process that shows it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import torch
 from rpim._common.errors import InputError
 from rpim._common.parallel import OnResult, parallel_backend
 from rpim._common.progress import Progress
-from rpim._common.ray import imported_ray
-from rpim._common.ray_failures import in_a_sentence, unprinted
+from rpim._common.ray import import_ray
+from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
 
 
 @contextlib.contextmanager
-def spread_tasks() -> Iterator[None]:
-    """Within it, what a fit does side by side is done by the cluster that this process has joined.
+def ray_backend() -> Iterator[None]:
+    """Context in which `parallel_map` runs its items as tasks of the cluster that this process has joined.
 
-    The result is the same, bit for bit: each piece of work has one core, here and there.
+    The results are the same bit for bit: each item has one core on either backend.
 
     Examples
     --------
     >>> from rpim._common.ray import connected
-    >>> with connected("auto"), spread_tasks():  # doctest: +SKIP
+    >>> with connected("auto"), ray_backend():  # doctest: +SKIP
     ...     RPIM().fit(X, y)
 
     Raises
@@ -35,9 +35,9 @@ def spread_tasks() -> Iterator[None]:
     InputError
         If no cluster was joined.
     """
-    ray = imported_ray()
+    ray = import_ray()
     if not ray.is_initialized():
-        raise InputError("Tasks cannot be spread, as no cluster was joined: use rpim._common.ray.connected.")
+        raise InputError("This process has joined no Ray cluster: use rpim._common.ray.connected.")
     driver = _Driver(ray)
     ray.util.register_serializer(Progress, serializer=driver.send_progress, deserializer=_RemoteProgress)
     try:
@@ -47,15 +47,15 @@ def spread_tasks() -> Iterator[None]:
         ray.util.deregister_serializer(Progress)
 
 
-class _Found(NamedTuple):
-    """What comes back from a task."""
+class _TaskResult(NamedTuple):
+    """The result of a task, and the progress that it made."""
 
     result: Any
-    advanced: list[tuple[int, float]]  # of the progress: which one, and by how much
+    advanced: list[tuple[int, float]]  # the number of a Progress, and by how much it advanced
 
 
 class _Driver:
-    """The end of the wire at which the results are wanted."""
+    """Submits the tasks and collects their results."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -63,15 +63,15 @@ class _Driver:
         self._shown: dict[int, Progress] = {}
 
     def parallel_map(self, work: Callable[[Any], Any], items: list[Any], on_result: OnResult) -> list[Any]:
-        """``[work(item) for item in items]``, a task each."""
-        with in_a_sentence(), unprinted():
+        """``[work(item) for item in items]``, one task per item."""
+        with explain_ray_errors(), suppress_stdout():
             stored = self._ray.put(work)
             tasks: list[Any] = []
             try:
                 tasks += [self._task.remote(stored, self._ray.put(item)) for item in items]
                 return self._collect(tasks, on_result)
             except Exception:
-                # Not cancelled: Ray 2.60 ends this very process where a task is cancelled in the moment it ends.
+                # Not cancelled: Ray 2.60 kills this process if a task is cancelled in the moment it ends.
                 self._pending(tasks, timeout=None)
                 raise
             except BaseException:
@@ -80,14 +80,14 @@ class _Driver:
                 raise
 
     def _collect(self, tasks: list[Any], on_result: OnResult) -> list[Any]:
-        """The results in the order of the tasks; `on_result` hears of each as soon as it is there."""
+        """The results in the order of the tasks; calls `on_result` for each as soon as it exists."""
         number_of = {task: number for number, task in enumerate(tasks)}
         results: dict[int, Any] = {}
         waiting = list(tasks)
         while waiting:
             [ready], waiting = self._ray.wait(waiting, num_returns=1)
             number = number_of[ready]
-            results[number] = self._answer(ready)
+            results[number] = self._result(ready)
             on_result(number, results[number])
         return [results[number] for number in range(len(tasks))]
 
@@ -95,39 +95,39 @@ class _Driver:
         found: list[Any] = self._ray.wait(tasks, num_returns=len(tasks), timeout=timeout)[1] if tasks else []
         return found
 
-    def _answer(self, task: Any) -> Any:
+    def _result(self, task: Any) -> Any:
         try:
-            found: _Found = self._ray.get(task)
+            found: _TaskResult = self._ray.get(task)
         except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from error  # as if it had been done here
+            raise error.cause from error  # as without Ray
         for number, work in found.advanced:
             self._shown[number].advance(work)
         return found.result
 
     def send_progress(self, progress: Progress) -> int:
-        """What a task needs of a progress."""
+        """What a task receives instead of a Progress: its number."""
         self._shown[id(progress)] = progress
         return id(progress)
 
 
-# From here on, what is in a task.
+# -- what runs in a task ----------------------------------------------------------------------------------------------
 
 _advanced: list[tuple[int, float]] = []
 
 
-def _work(work: Callable[[Any], Any], item: Any) -> _Found:
-    """The life of a task."""
+def _work(work: Callable[[Any], Any], item: Any) -> _TaskResult:
+    """The body of a task."""
     torch.set_num_threads(1)
     _advanced.clear()
-    return _Found(work(item), list(_advanced))
+    return _TaskResult(work(item), list(_advanced))
 
 
 class _RemoteProgress:
-    """The progress of the driver."""
+    """Records the advance of a Progress of the driver."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def advance(self, work: float) -> None:
-        """To be told when the task is done."""
+        """Record the advance; the driver applies it when the task ends."""
         _advanced.append((self._number, work))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import first_line
-from rpim._common.ray import imported_ray
-from rpim._common.ray_failures import in_a_sentence, unprinted, what_failed
+from rpim._common.ray import import_ray
+from rpim._common.ray_failures import explain_ray_errors, explanation, suppress_stdout
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.protocol import Parts, divide
 from rpim.benchmark.results import Record
@@ -35,7 +35,7 @@ def run_cells_on_ray(
     todo = [cell for cell in cells if not kept.done(cell)]
     if not todo:
         return
-    ray = imported_ray()
+    ray = import_ray()
     threads = _threads(ray, workers)
     # A process a task; one that was lost is an error of its cell, as it would be tried again by the same command.
     task = ray.remote(num_cpus=threads, max_calls=1, max_retries=0)(_record)
@@ -47,7 +47,7 @@ def run_cells_on_ray(
             shared[cell.data.name] = ray.put(divide(cell.data.read()))
         running[task.remote(cell, shared[cell.data.name], threads, kept.path.parent.resolve(), work)] = cell
 
-    with CellProgress(verbose) as progress, in_a_sentence(), unprinted():
+    with CellProgress(verbose) as progress, explain_ray_errors(), suppress_stdout():
         progress.expect(len(todo))
         waiting = iter(todo)
         try:
@@ -83,7 +83,7 @@ def _answer(ray: Any, task: Any, cell: Cell) -> Record:
     except ray.exceptions.WorkerCrashedError:
         error = "its process was ended, for want of memory perhaps"
     except ray.exceptions.RayError as failure:
-        error = what_failed(failure) or f"{type(failure).__name__}: {first_line(failure)}"
+        error = explanation(failure) or f"{type(failure).__name__}: {first_line(failure)}"
     return {**cell.facts, "error": error}
 
 

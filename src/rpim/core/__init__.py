@@ -1,1 +1,1 @@
-"""The mathematics, in torch: nothing here knows of estimators, files or commands."""
+"""The mathematics in torch, independent of estimators and commands."""

@@ -1,4 +1,4 @@
-"""The principal directions of the rows."""
+"""Principal directions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 class SumOfSquares:
-    """The sum of the rows' outer products, added up block by block in double precision.
+    """The Gram matrix X^T X, summed block by block in double precision.
 
-    Directions that carry almost as much as each other turn with the last bits of this sum, so these must not depend on
-    where blocks begin.
+    Directions with almost equal eigenvalues rotate with the last bits of this sum, so these must not depend on the
+    block boundaries.
     """
 
     def __init__(self, n_features: int, device: torch.device) -> None:
@@ -23,11 +23,11 @@ class SumOfSquares:
 
 
 def principal_directions(x: Tensor, n_directions: int) -> Tensor:
-    """The directions that carry most of the rows, the first most (not centred, so that angles stay). (D, n)"""
+    """The leading principal directions of the rows, not centred so that angles are kept. (D, n)"""
     return leading_directions(x.T @ x, n_directions).to(x.dtype)
 
 
 def leading_directions(gram: Tensor, n_directions: int) -> Tensor:
-    """The same from the sum of the rows' outer products, in single precision. (D, n)"""
+    """The same from the Gram matrix, in single precision. (D, n)"""
     directions: Tensor = torch.linalg.eigh(gram.double())[1]
     return directions[:, -n_directions:].flip(1).float().contiguous()

@@ -1,23 +1,22 @@
-"""A sample of partly labelled rows."""
+"""Samples of partly labelled rows."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
+from rpim.data.labels import IntArray
 
-LABELLED_ROWS_A_CLASS = 20
-"""A sample holds so many labelled rows of each known class at least, where it has as many."""
+LABELLED_ROWS_PER_CLASS = 20
+"""The minimum number of labelled rows of each known class in a sample, if the class has as many."""
 
 
 def sample_rows(codes: IntArray, n_rows: int, seed: int) -> IntArray:
-    """Numbers of rows in order: all of them, or so many drawn at random, with some labelled ones of each class. (n,)
+    """Sorted indices of a random sample with some labelled rows of each class; all rows if there are no more. (n,)
 
     Parameters
     ----------
     codes : (N,)
-        The class of each labelled row, -1 for the others.
+        The class of each row, -1 for unlabelled ones.
     """
     if len(codes) <= n_rows:
         return np.arange(len(codes))
@@ -28,6 +27,6 @@ def sample_rows(codes: IntArray, n_rows: int, seed: int) -> IntArray:
     labelled = drawn[codes[drawn] >= 0]
     by_class = labelled[np.argsort(codes[labelled], kind="stable")]
     first = np.searchsorted(codes[by_class], np.arange(codes.max() + 2))
-    rank = np.arange(len(by_class)) - first[codes[by_class]]  # of a row among those of its class
-    chosen[by_class[rank < LABELLED_ROWS_A_CLASS]] = True
+    rank = np.arange(len(by_class)) - first[codes[by_class]]  # of a row within its class
+    chosen[by_class[rank < LABELLED_ROWS_PER_CLASS]] = True
     return np.flatnonzero(chosen)

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Protocol
 from rpim._common.errors import InputError
 from rpim._common.files import put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
-from rpim._common.ray import imported_ray
-from rpim._common.ray_failures import in_a_sentence, unprinted
+from rpim._common.ray import import_ray
+from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
 from rpim._common.work_folder import PLAN_FILE, open_work_folder
 from rpim.data.row_files import SHARD
 
@@ -167,11 +167,11 @@ def make_shards(
     InputError
         If a worker says what is wrong, the cluster runs out of memory or disk, or the same rows end worker by worker.
     """
-    ray = imported_ray()
+    ray = import_ray()
     done = shards.done()
     todo = [span for span in shards.spans if span not in done]
     seconds = 0.0
-    with Progress(verbose, doing) as progress, in_a_sentence():
+    with Progress(verbose, doing) as progress, explain_ray_errors():
         progress.expect(shards.spans[-1].stop if shards.spans else 0)
         progress.advance(sum(span.stop - span.start for span in done))
         if todo:
@@ -245,7 +245,7 @@ def _quiet(ray: Any) -> Iterator[None]:
     for name in before:
         setattr(context, name, wanted[name])
     try:
-        with unprinted():
+        with suppress_stdout():
             yield
     finally:
         log.setLevel(level)

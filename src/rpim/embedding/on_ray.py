@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.progress import Progress
-from rpim._common.ray import imported_ray
-from rpim._common.ray_failures import in_a_sentence
+from rpim._common.ray import import_ray
+from rpim._common.ray_failures import explain_ray_errors
 from rpim.data.formats.feature_files import with_metadata
 from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
 from rpim.embedding.embed import (
@@ -85,10 +85,10 @@ def embed_on_ray(
     size = min(max(LEAST, -(-len(items) // FILES)), MOST)
     shards = Shards(output, plan, len(items), size, "embedding (another encoder, or other items)", overwrite)
     before = shards.done()
-    ray = imported_ray()
+    ray = import_ray()
     gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
     workers = min(workers, gpus) if gpus else workers
-    with in_a_sentence():  # each in an object of its own, so that a worker holds no more than it works on
+    with explain_ray_errors():  # each in an object of its own, so that a worker holds no more than it works on
         todo = [span for span in shards.spans if span not in before]
         parts = {span.number: ray.put(items.part(slice(span.start, span.stop))) for span in todo}
     start = time.monotonic()
@@ -142,7 +142,7 @@ class _Embedder:
 
     def make(self, span: Span, file: Path) -> ShardResult:
         """Embed the items of a span."""
-        items: Items = imported_ray().get(self._parts[span.number])
+        items: Items = import_ray().get(self._parts[span.number])
         positions: list[int] = []
         rows: list[NDArray[np.float32]] = []
         reasons: dict[int, str] = {}

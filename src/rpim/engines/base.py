@@ -1,4 +1,4 @@
-"""Where the rows of a fit are: in memory, on disk, or on Ray workers.
+"""The engine protocol: passes over the rows of a fit, which are in memory, on disk, or on Ray workers.
 
 Full-batch InfoMax needs only sums over rows, so a fit asks an engine for four things: a sample of the rows that this
 process can hold, sums over all rows, a trained head, and the class of each row. It never asks where the rows are.
@@ -22,7 +22,7 @@ from rpim.core.objective import Objective
 from rpim.core.pca import SumOfSquares
 from rpim.core.preprocessing import Preprocessing
 from rpim.core.row_blocks import BLOCK_BYTES
-from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
+from rpim.core.sampling import LABELLED_ROWS_PER_CLASS, sample_rows
 from rpim.core.training import Schedule
 from rpim.data.labels import IntArray
 from rpim.data.row_files import READ_BYTES, RowFiles, row_blocks_of
@@ -30,25 +30,25 @@ from rpim.data.row_files import READ_BYTES, RowFiles, row_blocks_of
 Rows = RowFiles | NDArray[np.floating]
 
 SAMPLE_ROWS = 200_000
-"""The largest sample on which the committee, or the start of a single fit, is found."""
+"""The largest sample on which the committee, or the start of a single fit, is computed."""
 BLOCK_ROWS = 8192
-"""Rows that are preprocessed at once outside of the training."""
-BYTES_A_ROW = 120
-"""What is kept of every row: label, class, confidence, runner-up, scores, and a few numbers of a step."""
+"""Rows per block outside of the training."""
+BYTES_PER_ROW = 120
+"""Memory per row in any case: label, class, confidence, runner-up, scores, and a few numbers of a step."""
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What is trained, on which rows.
+    """A training on all rows.
 
     Parameters
     ----------
     x : (n, d)
-        The sample of the rows, preprocessed, the labelled ones first.
+        The preprocessed sample, the labelled rows first.
     labels : (n_labelled,)
-        The codes of its first rows.
+        Codes of its first rows.
     codes : (N,)
-        The class of each labelled row, -1 for the others, of all rows.
+        The class of each of all rows, -1 for unlabelled ones.
     """
 
     x: Tensor
@@ -70,48 +70,48 @@ class Engine(Protocol):
     """N, D"""
 
     def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
-        """Numbers of the rows that this process can hold, in ascending order; all of them where it can."""
+        """The indices of a sample that this process can hold, in ascending order; all rows if they fit. (n,)"""
 
     def scan(
         self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
-        """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D)."""
+        """Check the values; return the rows of the sample (n, D), and if `directions` the Gram matrix X^T X (D, D)."""
 
     def train(self, head: Head, task: TrainingTask) -> History:
         """Train the head on all rows, in place."""
 
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
-        """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
+        """The class of each row, and its outlier score if `scores`, else zero. (N,), (N,)"""
 
 
 def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> IntArray:
-    """A sample of the rows within half of the memory that is left.
+    """The indices of a sample that takes at most half of the free memory. (n,)
 
     Raises
     ------
     InputError
-        If the memory is too small for what has to be held in any case.
+        If the memory is too small even for the smallest sample.
     """
     n_rows, n_features = rows.shape
     n_known = int(codes.max()) + 1
     memory = rows.memory if isinstance(rows, RowFiles) else usual_budget()
-    each = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, in fewer directions, and probabilities
-    always = BYTES_A_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
-    least = always + 2 * each * max(LABELLED_ROWS_A_CLASS * n_known, 2 * n_classes)
+    per_row = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, projected, and probabilities
+    always = BYTES_PER_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
+    least = always + 2 * per_row * max(LABELLED_ROWS_PER_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
             f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {in_words(least)} of memory at "
             f"least, but {in_words(memory)} were given: give more, or spread them over workers."
         )
-    return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * each))), seed)
+    return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * per_row))), seed)
 
 
 def scan_rows(
     rows: Rows, sample: IntArray, preprocess: Preprocessing, *, directions: bool, first_row: int = 0
 ) -> tuple[NDArray[np.float32], Tensor | None]:
-    """Check the values, return the rows of the sample (n, D), and sum up the rows' outer products (D, D).
+    """Check the values; return the rows of the sample (n, D), and if `directions` the Gram matrix X^T X (D, D).
 
-    `first_row` is the number of the first of these rows among all, for the message.
+    `first_row` is the index of the first of these rows among all rows, for the error message.
     """
     gram = SumOfSquares(rows.shape[1], preprocess.device) if directions else None
     values = np.empty((len(sample), rows.shape[1]), dtype=np.float32)
@@ -132,7 +132,7 @@ def scan_rows(
 def assign_rows(
     rows: Rows, head: Head, preprocess: Preprocessing, *, scores: bool
 ) -> tuple[IntArray, NDArray[np.float32]]:
-    """The class of each row by number, and its outlier score where `scores` are wanted. (N,), (N,)"""
+    """The class of each row, and its outlier score if `scores`, else zero. (N,), (N,)"""
     classes, outlier_scores = np.empty(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.float32)
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
         x = preprocess(block)

@@ -1,4 +1,4 @@
-"""All rows in one array of this process."""
+"""The engine for rows in one array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rpim.engines.base import TrainingTask, assign_rows
 
 
 class InMemoryEngine:
-    """Rows in an array, which scikit-learn has validated; see `Engine`."""
+    """Rows in an array that scikit-learn has validated; see `Engine`."""
 
     def __init__(self, rows: NDArray[np.floating]) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""Rows that stay on disk: read block by block, as often as a step passes over them."""
+"""The engine for rows that stay on disk: every pass reads them again, block by block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rpim.data.row_files import READ_BYTES, RowFiles
 from rpim.engines.base import TrainingTask, assign_rows, sample_within, scan_rows
 
 Preprocess = Callable[[NDArray[np.floating]], Tensor]
-"""From rows as they are on disk to rows as the head takes them."""
+"""From rows as stored on disk to rows as the head takes them."""
 
 
 class OnDiskEngine:
@@ -47,21 +47,21 @@ class OnDiskEngine:
 
 
 class StreamedBlocks:
-    """Rows in files, and no matrix of rows by anything in memory: the probabilities are computed anew in every pass.
+    """Rows in files; see `RowBlocks`. No matrix with N rows is in memory: every pass computes the probabilities again.
 
-    Within a block the labelled rows are put first, so that an engine's order is that of the files but for this.
+    The order is that of the files, except that within a block the labelled rows come first.
 
     Parameters
     ----------
     rows : RowFiles
     codes : (N,)
-        The class of each labelled row, -1 for the others.
+        The class of each row, -1 for unlabelled ones.
     n_classes, n_features : int
-        K, and D as `preprocess` gives it.
+        K, and the number of features after `preprocess`.
     preprocess : callable
         Normalizes and projects a block.
     all_reduce : callable
-        Totals over the places, where these are only some of the rows.
+        Sums over the workers.
     """
 
     cache = False
@@ -84,14 +84,14 @@ class StreamedBlocks:
         self.all_reduce = all_reduce
         self._block = block_rows(n_classes, n_features, self.n_local_rows)
         per_read = READ_BYTES // (rows.shape[1] * rows.dtype.itemsize)
-        self._at_once = max(1, per_read // self._block) * self._block  # so that a block is the same in every pass
+        self._read_rows = max(1, per_read // self._block) * self._block  # whole blocks, the same in every pass
         empty = torch.empty(self._block, n_classes, device=device)
         self.z, self.log_z = empty, torch.empty_like(empty)
         self.workspace = Workspace(torch.empty_like(empty), torch.empty(self._block, n_features, device=device))
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""
-        for start, read in self._rows.blocks(size=self._at_once):
+        for start, read in self._rows.blocks(size=self._read_rows):
             for first in range(0, len(read), self._block):
                 part = read[first : first + self._block]
                 rows = slice(start + first, start + first + len(part))
@@ -103,7 +103,7 @@ class StreamedBlocks:
                 yield Block(self._preprocess(part), labels, rows)
 
     def zero_labelled(self, values: Tensor) -> None:
-        """Set to zero what `values`, one a row, has for labelled rows."""
+        """Set the entries of `values`, one per row, to zero for labelled rows."""
         for first in range(0, self.n_local_rows, self._block):
             n_labelled = int((self._codes[first : first + self._block] >= 0).sum())
             values[first : first + n_labelled] = 0.0
@@ -114,7 +114,7 @@ class StreamedBlocks:
 
 
 def labelled_first(codes: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The order in which labelled rows come first; None where they do already."""
+    """The order that puts labelled rows first; None if they already are. (n,)"""
     labelled = codes >= 0
     n_labelled = int(labelled.sum())
     if n_labelled == 0 or labelled[:n_labelled].all():

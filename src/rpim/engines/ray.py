@@ -1,7 +1,7 @@
-"""A fit spread over Ray's workers: each has a shard of the rows, and every sum over rows is an all-reduce.
+"""The engine for rows on Ray workers: each has a shard of the rows, and every sum over rows is an all-reduce.
 
-Ray Train starts the workers, brings them together by torch.distributed, and starts them again where one dies; they
-then go on from the last checkpoint. The numbers are those of one process, to rounding.
+Ray Train starts the workers, connects them by torch.distributed, and restarts them if one dies; they resume from the
+last checkpoint. The results are those of one process up to rounding.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch import Tensor
 from rpim._common.errors import InputError
 from rpim._common.files import disk_is_full
 from rpim._common.memory_budget import usual_budget
-from rpim._common.ray import LOCAL, connected, imported_ray
-from rpim._common.ray_failures import in_a_sentence, unprinted
-from rpim._common.ray_tasks import spread_tasks
+from rpim._common.ray import LOCAL, connected, import_ray
+from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
+from rpim._common.ray_tasks import ray_backend
 from rpim.core import checkpoint
 from rpim.core.checkpoint import History, TrainingState
 from rpim.core.head import Head
@@ -41,14 +41,14 @@ from rpim.engines.base import Rows, TrainingTask, assign_rows, sample_within, sc
 from rpim.engines.ray_rows import Shard, cut
 
 _STATE_FILE, _END_FILE = "training.safetensors", "trained.safetensors"
-_MOST_FAILURES = 5
-_SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER = 0.5, 10.0
+_MAX_FAILURES = 5
+_SECONDS_BETWEEN_POLLS, _SECONDS_TO_ANSWER = 0.5, 10.0
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What every worker is told."""
+class WorkerConfig:
+    """What every worker receives."""
 
     shards: list[Shard]
     codes: list[Any]  # references to the class of each row of a shard
@@ -60,7 +60,7 @@ class Work:
     memory: int | None
     storage: Path
     save_every: float
-    ticker: Any
+    counter: Any  # the actor of _StepCounter
 
 
 class RayEngine:
@@ -78,7 +78,7 @@ class RayEngine:
 
     @property
     def shards(self) -> list[Shard]:
-        """The rows in shards: an array is handed over once."""
+        """The rows in shards; an array is sent to the object store once."""
         if self._shards is None:
             self._shards = cut(self.rows, self.n_workers)
         return self._shards
@@ -86,7 +86,7 @@ class RayEngine:
     def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
         return sample_within(self.rows, codes, n_classes, seed)
 
-    @in_a_sentence()
+    @explain_ray_errors()
     def scan(
         self, sample: IntArray, preprocess: Preprocessing, *, directions: bool
     ) -> tuple[NDArray[np.floating], Tensor | None]:
@@ -96,16 +96,16 @@ class RayEngine:
         total = torch.stack(grams).sum(dim=0).to(preprocess.device) if grams else None
         return np.concatenate([values for values, _ in found]), total
 
-    @in_a_sentence()
+    @explain_ray_errors()
     def train(self, head: Head, task: TrainingTask) -> History:
         with contextlib.ExitStack() as stack:
             if task.checkpoint is None:
                 storage = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-")))
             else:
                 storage = task.checkpoint.workers_folder()
-            ray = imported_ray()
-            ticker = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ticker).remote()
-            work = Work(
+            ray = import_ray()
+            counter = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_StepCounter).remote()
+            work = WorkerConfig(
                 shards=self.shards,
                 codes=[ray.put(task.codes[shard.start : shard.stop]) for shard in self.shards],
                 head=head,
@@ -116,17 +116,17 @@ class RayEngine:
                 memory=self.rows.given_memory if isinstance(self.rows, RowFiles) else None,
                 storage=storage,
                 save_every=checkpoint.SAVE_EVERY,
-                ticker=ticker,
+                counter=counter,
             )
-            stack.enter_context(unprinted())
-            stack.enter_context(_watching(ticker, task.on_step))
+            stack.enter_context(suppress_stdout())
+            stack.enter_context(_watching(counter, task.on_step))
             end = self._fit(work)
         for name, parameter in head.parameters.items():
             parameter.copy_(end.tensors[name])
         return end.history
 
-    def _fit(self, work: Work) -> TrainingState:
-        ray = imported_ray()
+    def _fit(self, work: WorkerConfig) -> TrainingState:
+        ray = import_ray()
         from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 
@@ -140,21 +140,21 @@ class RayEngine:
                 resources_per_worker={"CPU": max(1, int(resources.get("CPU", 1)) // self.n_workers)},
             ),
             run_config=RunConfig(
-                name="training",  # of the same name and place, Ray Train goes on by itself
+                name="training",  # with the same name and storage Ray Train resumes by itself
                 storage_path=str(work.storage),
-                failure_config=FailureConfig(max_failures=_MOST_FAILURES),
+                failure_config=FailureConfig(max_failures=_MAX_FAILURES),
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
         with _interruptible():
             result = trainer.fit()
-        if problem := ray.get(work.ticker.problem.remote()):
+        if problem := ray.get(work.counter.problem.remote()):
             raise InputError(problem)
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
             return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes())
 
-    @in_a_sentence()
+    @explain_ray_errors()
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
         found = _on_each(_assign, self.shards, [head] * len(self.shards), replace(preprocess, device=CPU), scores)
         return np.concatenate([classes for classes, _ in found]), np.concatenate([score for _, score in found])
@@ -162,7 +162,7 @@ class RayEngine:
 
 @contextlib.contextmanager
 def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[Callable[[Rows | ArrayLike], RayEngine]]:
-    """Connect to Ray, and give what spreads the rows of a fit of RIM, TIM, PIM or RPIM over its workers.
+    """Connect to Ray; yields a function that spreads the rows of a fit of RIM, TIM, PIM or RPIM over its workers.
 
     Needs ``rpim[ray]``.
 
@@ -171,8 +171,8 @@ def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[Callabl
     address : str
         "local" for this machine's cores; "auto" or HOST:PORT for a cluster.
     workers : int, optional
-        One a core by default. Each has a shard of the rows: those of `RowFiles` are read by the workers themselves, so
-        all machines must see the files; an array is sent to them. The members of a committee are tasks of the cluster.
+        One per core by default. Each has a shard of the rows: the workers read the files of `RowFiles` themselves, so
+        all machines must see them; an array is sent to the workers. The members of a committee run as tasks.
 
     Examples
     --------
@@ -180,30 +180,30 @@ def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[Callabl
     >>> with on_ray(workers=2) as spread:  # doctest: +SKIP
     ...     model = RPIM(n_classes=20).fit(spread(X), y)
     """
-    with connected(address, workers) as n_workers, spread_tasks():
+    with connected(address, workers) as n_workers, ray_backend():
         yield partial(RayEngine, n_workers=n_workers)
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """A Ctrl-C is one here too: Ray Train ends the workers, then this process, and keeps the signal to itself."""
+    """Raise KeyboardInterrupt after Ctrl-C: Ray Train stops the workers, and then raises SystemExit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler, pressed = signal.getsignal(signal.SIGINT), False
+    handler, interrupted = signal.getsignal(signal.SIGINT), False
     try:
         yield
     except SystemExit:
-        pressed = True
+        interrupted = True
     finally:
         signal.signal(signal.SIGINT, handler)
-    if pressed:
+    if interrupted:
         raise KeyboardInterrupt
 
 
 def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *others: Any) -> list[Any]:
-    """A task for each shard; Ray does one again where its worker dies."""
-    ray = imported_ray()
+    """Run one task per shard; Ray retries a task whose worker dies."""
+    ray = import_ray()
     task = ray.remote(work)
     return list(ray.get([task.remote(shard, one, *others) for shard, one in zip(shards, each, strict=True)]))
 
@@ -219,20 +219,20 @@ def _assign(shard: Shard, head: Head, preprocess: Preprocessing, scores: bool) -
 
 
 def _train(config: dict[str, Any]) -> None:
-    """What runs on every worker, again after a failure unless somebody has to do something about it first."""
+    """The training loop of every worker; not retried after an InputError, which the user has to resolve first."""
     import ray
 
-    work: Work = ray.get(config["work"])
-    if ray.get(work.ticker.problem.remote()):
+    work: WorkerConfig = ray.get(config["work"])
+    if ray.get(work.counter.problem.remote()):
         return
     try:
         _train_shard(work)
     except InputError as error:
-        ray.get(work.ticker.give_up.remote(str(error)))
+        ray.get(work.counter.give_up.remote(str(error)))
         raise
 
 
-def _train_shard(work: Work) -> None:
+def _train_shard(work: WorkerConfig) -> None:
     import ray.train
 
     context = ray.train.get_context()
@@ -252,7 +252,7 @@ def _train_shard(work: Work) -> None:
 
     def on_step(step: int, value: dict[str, float]) -> None:
         if rank == 0:
-            work.ticker.tick.remote(step + 1)
+            work.counter.advance.remote(step + 1)
 
     history = train(blocks, head, objective, work.schedule, on_step, checkpoints)
     checkpoints.end(TrainingState(head.parameters, history))
@@ -263,7 +263,7 @@ def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
 
 
 def _on(device: torch.device, head: Head) -> Head:
-    """A head of this worker's own: what comes out of the object store cannot be written to."""
+    """A copy of the head: objects from the object store are read-only."""
     head = replace(head, prototypes=head.prototypes.to(device, copy=True))
     for name, value in head.transform.parameters.items():
         head.transform.parameters[name] = value.to(device, copy=True)
@@ -277,15 +277,15 @@ def _all_reduce(device: torch.device) -> Callable[[Tensor], Tensor]:
         if total.device == device:
             distributed.all_reduce(total)
             return total
-        there = total.to(device)  # a GPU's all-reduce knows nothing of the CPU
-        distributed.all_reduce(there)
-        return total.copy_(there)
+        on_device = total.to(device)  # the all-reduce of GPUs takes no CPU tensors
+        distributed.all_reduce(on_device)
+        return total.copy_(on_device)
 
     return all_reduce
 
 
 class _RayCheckpoints:
-    """How far the training is, kept by Ray Train; the first worker writes, and all have to take part."""
+    """Checkpoints by Ray Train: the first worker writes, and all workers must report."""
 
     def __init__(self, rank: int, storage: Path, save_every: float) -> None:
         self._rank, self._storage = rank, storage
@@ -302,7 +302,7 @@ class _RayCheckpoints:
             return path.read_bytes() if path.is_file() else None
 
     def has_ended(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether the training is complete."""
         return self._read(_END_FILE) is not None
 
     def last(self) -> TrainingState | None:
@@ -317,7 +317,7 @@ class _RayCheckpoints:
         self._saved = time.monotonic()
 
     def end(self, state: TrainingState) -> None:
-        """Keep what was trained."""
+        """Save the trained head."""
         self._report(_END_FILE, state)
 
     def _report(self, name: str, state: TrainingState) -> None:
@@ -335,17 +335,17 @@ class _RayCheckpoints:
                 raise
             raise InputError(
                 f"{error.filename or self._storage} was not written, no space left on its disk: free some of it, and "
-                "call it again to go on."
+                "call it again to resume."
             ) from error
 
 
-class _Ticker:
-    """An actor that knows how many steps have been taken, and why there will be no more."""
+class _StepCounter:
+    """An actor that counts the steps of the training, and knows why it was given up."""
 
     def __init__(self) -> None:
         self._steps, self._problem = 0, ""
 
-    def tick(self, steps: int) -> None:
+    def advance(self, steps: int) -> None:
         self._steps = max(self._steps, steps)
 
     def steps(self) -> int:
@@ -359,25 +359,25 @@ class _Ticker:
 
 
 @contextlib.contextmanager
-def _watching(ticker: Any, on_step: Callable[[], None]) -> Iterator[None]:
-    """Within it, steps that workers take are told here."""
-    ray, over = imported_ray(), threading.Event()
+def _watching(counter: Any, on_step: Callable[[], None]) -> Iterator[None]:
+    """Context in which `on_step` is called for the steps that the workers take."""
+    ray, ended = import_ray(), threading.Event()
 
     def watch() -> None:
-        told = 0
-        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+        reported = 0
+        while not ended.wait(_SECONDS_BETWEEN_POLLS):
             try:
-                steps = ray.get(ticker.steps.remote(), timeout=_SECONDS_TO_ANSWER)
-            except ray.exceptions.RayError:  # it is the training that says what has failed
+                steps = ray.get(counter.steps.remote(), timeout=_SECONDS_TO_ANSWER)
+            except ray.exceptions.RayError:  # the training itself reports the failure
                 continue
-            for _ in range(told, steps):
+            for _ in range(reported, steps):
                 on_step()
-            told = max(told, steps)
+            reported = max(reported, steps)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()

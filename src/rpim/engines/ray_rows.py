@@ -1,4 +1,4 @@
-"""The rows of a fit, cut into one shard a worker."""
+"""The rows of a fit in shards, one per Ray worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.ray import imported_ray
+from rpim._common.ray import import_ray
 from rpim.core.preprocessing import Preprocessing
 from rpim.core.row_blocks import AllReduce, InMemoryBlocks, RowBlocks
 from rpim.data.labels import IntArray
@@ -19,22 +19,22 @@ from rpim.data.row_files import RowFiles, row_blocks_of
 from rpim.engines.base import BLOCK_ROWS, Rows
 from rpim.engines.on_disk import StreamedBlocks
 
-_SHARE_FOR_ROWS = 0.7  # of a worker's memory; the rest is for what a step needs
+_SHARE_FOR_ROWS = 0.7  # of a worker's memory; the rest is for the training step
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Some consecutive rows: a span of files that every worker can read, or an array in Ray's object store."""
+    """Consecutive rows: a span of files that every worker can read, or an array in Ray's object store."""
 
     start: int
     stop: int
-    place: Any  # RowFiles, or a reference to an array
+    source: Any  # RowFiles, or a reference to an array
 
     def rows(self) -> Rows:
-        """The rows themselves, on the worker."""
-        if isinstance(self.place, RowFiles):
-            return self.place.span(self.start, self.stop)
-        array: Rows = imported_ray().get(self.place)
+        """Get the rows, on the worker."""
+        if isinstance(self.source, RowFiles):
+            return self.source.span(self.start, self.stop)
+        array: Rows = import_ray().get(self.source)
         return array
 
     def blocks(
@@ -47,36 +47,36 @@ class Shard:
         memory: int,
         cache: bool,
     ) -> RowBlocks:
-        """The rows to train on: in memory, prepared, where they fit, and else from their files in every pass.
+        """The rows to train on: preprocessed in memory if they fit, else read from their files in every pass.
 
-        `codes` are the classes of the labelled rows of the shard, -1 for the others. (n,)
+        `codes` are the classes of the rows of the shard, -1 for unlabelled ones. (n,)
         """
         rows = self.rows()
         n_features = rows.shape[1] if preprocess.components is None else preprocess.components.shape[1]
-        room = int(_SHARE_FOR_ROWS * memory) - 4 * n_features * len(rows)
-        if room < 0 and isinstance(rows, RowFiles):
+        free = int(_SHARE_FOR_ROWS * memory) - 4 * n_features * len(rows)
+        if free < 0 and isinstance(rows, RowFiles):
             return StreamedBlocks(
                 rows, codes, n_classes, n_features, preprocess, preprocess.device, all_reduce=all_reduce
             )
         x, labels = _labelled_first(rows, codes, n_features, preprocess)
         return InMemoryBlocks(
-            x, labels, n_classes, cache=cache and room >= 8 * n_classes * len(rows), all_reduce=all_reduce
+            x, labels, n_classes, cache=cache and free >= 8 * n_classes * len(rows), all_reduce=all_reduce
         )
 
 
 def _labelled_first(rows: Rows, codes: IntArray, n_features: int, preprocess: Preprocessing) -> tuple[Tensor, Tensor]:
-    """All rows, prepared, the labelled ones first, and the labels of these. (n, d), (n_labelled,)"""
+    """The preprocessed rows, the labelled ones first, and their labels. (n, d), (n_labelled,)"""
     order = np.argsort(codes < 0, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     x = torch.empty(len(codes), n_features, device=preprocess.device)
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
-        x[torch.from_numpy(place[where]).to(preprocess.device)] = preprocess(block)
+        x[torch.from_numpy(position[where]).to(preprocess.device)] = preprocess(block)
     return x, torch.from_numpy(codes[codes >= 0]).to(preprocess.device)
 
 
 def cut(rows: Rows, n_shards: int) -> list[Shard]:
-    """As many shards of about equal size.
+    """Cut the rows into shards of about equal size.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def cut(rows: Rows, n_shards: int) -> list[Shard]:
     """
     if len(rows) < n_shards:
         raise InputError(f"There are {len(rows)} rows for {n_shards} workers: ask for fewer workers.")
-    put = imported_ray().put
+    put = import_ray().put
     return [
         Shard(start, stop, rows if isinstance(rows, RowFiles) else put(rows[start:stop]))
         for start, stop in itertools.pairwise(bounds(len(rows), n_shards))
@@ -93,7 +93,7 @@ def cut(rows: Rows, n_shards: int) -> list[Shard]:
 
 
 def bounds(n_rows: int, n_shards: int) -> list[int]:
-    """Where shards begin, and the last ends.
+    """The first row of each shard, and the end of the last.
 
     >>> bounds(10, 3)
     [0, 3, 6, 10]

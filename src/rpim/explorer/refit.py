@@ -124,7 +124,7 @@ def main() -> None:
 
 def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
     """Read the job, fit, and write the run folder."""
-    from rpim._common.progress import told_to
+    from rpim._common.progress import progress_listener
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
     from rpim.runs.run_features import features_of, where_features_are
@@ -136,7 +136,7 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
     model = _same_again(Predictor.load(run).model, made.n_classes)
     start = time.monotonic()
-    with told_to(_Teller()):
+    with progress_listener(_Teller()):
         views = features.further_rows(model.normalize) if model.uses_views else []
         model.fit(features.rows(normalize=model.normalize), made.labels, views)
         _keep_names(model, made)
