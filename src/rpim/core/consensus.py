@@ -1,10 +1,10 @@
-"""What the members of a committee say together.
+"""The consensus of the members of a committee.
 
 Known classes have the same number in every member; new ones come in any order. They are matched with those of a
-reference by the assignment (Hungarian) that shares most probability, and the matched probabilities are averaged. The
-average is a better reference than any member, so they are matched with it again until no class moves.
+reference by the Hungarian assignment with the largest shared probability, and the matched probabilities are averaged.
+The average is a better reference than any member, so they are matched with it again until no match changes.
 
-Members are functions from a block of rows to probabilities: no N x K matrix is held for any member, only their mean.
+Members are functions from a block of rows to probabilities: only their mean is stored as an N x K matrix.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Predictor = Callable[[Tensor], Tensor]
 
 MAX_ROUNDS = 5
 _PRIOR_LABELS = 50
-_LARGEST = math.log(4.0)  # of the log of the power
+_MAX_LOG_POWER = math.log(4.0)
 _BLOCK_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Consensus:
-    """The mean of the members' probabilities, and how each member is matched with it.
+    """The mean of the members' probabilities, and the match of each member with it.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Consensus:
     orders : (n_members, K)
         The member's class that each class is matched with.
     sizes : (n_members, K)
-        How many rows chose each of the member's classes.
+        The number of rows in each of the member's classes.
     """
 
     probabilities: Tensor
@@ -47,15 +47,15 @@ class Consensus:
 def average(
     x: Tensor, members: Sequence[Predictor], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS
 ) -> Consensus:
-    """Match the members with the reference, and with their mean until no class moves.
+    """Match the members with the reference, then with their mean until no match changes.
 
     Parameters
     ----------
     x : (N, D)
     reference : (N, K)
-        Probabilities that say which new class is which.
+        Probabilities that define the order of the new classes.
     n_known : int
-        The first classes, which need no matching.
+        The number of known classes, which come first and need no matching.
     """
     orders = torch.arange(reference.shape[1], device=x.device).repeat(len(members), 1)
     for _ in range(max_rounds):
@@ -76,7 +76,7 @@ def average(
 
 
 def match(x: Tensor, member: Predictor, reference: Tensor, n_known: int) -> Tensor:
-    """The member's class that shares most probability with each class of the reference, one to one. (K,)"""
+    """The one-to-one match of the member's classes with those of the reference by shared probability. (K,)"""
     n_classes = reference.shape[1]
     shared = reference.new_zeros(n_classes, n_classes)
     for rows, z in in_blocks(x, member):
@@ -85,7 +85,7 @@ def match(x: Tensor, member: Predictor, reference: Tensor, n_known: int) -> Tens
 
 
 def best_match(shared: Tensor, n_known: int) -> Tensor:
-    """The assignment of new classes that shares most; known ones stay. (K,)
+    """The Hungarian assignment of the new classes; known ones keep their number. (K,)
 
     >>> best_match(torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 6.0, 2.0]]), 1).tolist()
     [0, 2, 1]
@@ -96,18 +96,18 @@ def best_match(shared: Tensor, n_known: int) -> Tensor:
 
 
 def in_blocks(x: Tensor, member: Predictor) -> Iterator[tuple[slice, Tensor]]:
-    """The probabilities that a member gives, a block of rows at a time."""
+    """The probabilities of a member, block by block."""
     for start in range(0, len(x), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
         yield rows, member(x[rows])
 
 
 def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_directions: int, seed: int) -> Tensor:
-    """Rows that the members see alike lie close together: a random projection of all their votes. (N, d)
+    """A random projection of the members' votes; rows with similar votes are close together. (N, d)
 
-    The votes of a row are sqrt(z_1), ..., sqrt(z_m) side by side. The squared distance of two rows is the sum over the
-    members of their squared Hellinger distances, up to a factor, whatever the members call their classes. A random
-    projection keeps distances (Johnson and Lindenstrauss), so that the N x mK matrix is never written.
+    The votes of a row are sqrt(z_1), ..., sqrt(z_m), concatenated. The squared distance of two rows is, up to a factor,
+    the sum of their squared Hellinger distances over the members, whatever the order of the classes. A random
+    projection preserves distances (Johnson and Lindenstrauss), so that the N x mK matrix is never stored.
     """
     votes = x.new_zeros(len(x), n_directions)
     generator = torch.Generator().manual_seed(seed)
@@ -119,16 +119,16 @@ def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_di
 
 
 def calibrated_power(probabilities: Tensor, labels: Tensor) -> float:
-    """The power that makes these probabilities most likely to give these labels, as `raised` applies it.
+    """The maximum-likelihood power of the probabilities, given held-out labels; `raised` applies it.
 
-    An average of members that differ is less confident than it is right where classes lie well apart, and more where
-    they overlap. This is temperature scaling (Guo, Pleiss, Sun and Weinberger, ICML 2017), with labels that the members
-    did not see. Few labels say little: the power is drawn towards 1 as if by 50 more.
+    An average of different members is underconfident where classes are well separated, and overconfident where they
+    overlap. This is temperature scaling (Guo, Pleiss, Sun and Weinberger, ICML 2017) on labels that the members did not
+    see. With few labels the power is shrunk towards 1, with the weight of 50 more labels.
 
     Parameters
     ----------
     probabilities : (n, K)
-        What members that did not see the labels say of their rows.
+        Out-of-bag: from members that did not see the label of the row.
     labels : (n,)
 
     Examples
@@ -146,17 +146,17 @@ def calibrated_power(probabilities: Tensor, labels: Tensor) -> float:
         log_z = torch.log_softmax(math.exp(log_power) * log_p, dim=1)
         return float(-log_z.gather(1, labels[:, None]).mean())
 
-    found = minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded", options={"xatol": 1e-3})
+    found = minimize_scalar(loss, bounds=(-_MAX_LOG_POWER, _MAX_LOG_POWER), method="bounded", options={"xatol": 1e-3})
     return float(math.exp(found.x * len(labels) / (len(labels) + _PRIOR_LABELS)))
 
 
 def raised(probabilities: Tensor, power: float) -> Tensor:
-    """The probabilities to a power, each row scaled to one again: above 1 more confident, below 1 less. (N, K)"""
+    """The probabilities to a power, renormalized: more confident above 1, less below. (N, K)"""
     return torch.softmax(power * probabilities.clamp_min(1e-12).log(), dim=1)
 
 
 def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
-    """Scale the classes to these shares of the rows and each row to one, in turn (Sinkhorn). (N, K)
+    """Scale the columns to these class shares and the rows to one, in turn (Sinkhorn). (N, K)
 
     >>> balance(torch.tensor([[0.9, 0.1], [0.7, 0.3]]), torch.tensor([0.5, 0.5]), rounds=20).round(decimals=2)
     tensor([[0.6600, 0.3400],
@@ -171,9 +171,9 @@ def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
 
 
 def class_stability(x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int) -> Tensor:
-    """How well each member reproduces each class: |A and B| / |A or B| of it and its match. (n_members, K)
+    """The Jaccard index |A and B| / |A or B| of each class and its match in each member. (n_members, K)
 
-    NaN where a class has no row. Only rows from `first_row` on count: the others are where a label has put them.
+    NaN for an empty class. Only rows from `first_row` on count: the others are in the class of their label.
     """
     n_classes = orders.shape[1]
     sizes = torch.bincount(classes[first_row:], minlength=n_classes)

@@ -1,4 +1,4 @@
-"""What a model keeps of the rows it was fitted to, so that it can be extended without them."""
+"""Exemplars: the rows that a model keeps of its fit, so that it can be extended without the others."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import torch
 from torch import Tensor
 
 ROWS_PER_CLASS = 30
-"""Enough to hold a class in its place; more would make a run folder grow with the rows."""
+"""Enough to represent a class; more would let the run folder grow with the rows."""
 _LEVELS = 1000
 
 
 @dataclass(frozen=True)
 class Exemplars:
-    """Some rows of each class, and how well rows fitted.
+    """Some rows of each class, and the distribution of the outlier scores of the fit.
 
     Parameters
     ----------
     rows : (M, D)
         Normalized and projected, as the head takes them.
     classes : (M,)
-        The number of each row's class.
+        The class of each row.
     labelled : (M,)
-        Whether a person gave that class, or the model.
+        Whether the class is a given label, or predicted.
     typical : (K,)
-        The median outlier score of the rows of each class: in a wide class all rows fit less.
+        The median outlier score of the rows of each class: it is larger for a wide class.
     scores : (levels,)
-        By how much the outlier scores of the rows of the fit were above that of their class, from the smallest on.
+        Quantiles of the outlier scores of the fit, each minus the median of its class, in ascending order.
     """
 
     rows: Tensor
@@ -37,12 +37,12 @@ class Exemplars:
     scores: Tensor
 
     def unfamiliarity(self, scores: Tensor, classes: Tensor) -> Tensor:
-        """The share of the rows of the fit that fitted better, each into its class, than these rows. (n,)"""
+        """The share of the rows of the fit with a smaller outlier score, relative to their class. (n,)"""
         above = (scores - self.typical[classes]).contiguous()
         return torch.searchsorted(self.scores, above).to(scores.dtype) / len(self.scores)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is written to the disk: the rows in half precision, which is as good as they were given."""
+        """The tensors to save, the rows in half precision."""
         return {
             "rows": self.rows.half(),
             "classes": self.classes.to(torch.int32),
@@ -53,49 +53,53 @@ class Exemplars:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], n_classes: int, n_features: int) -> Exemplars:
-        """What `tensors` gave, of a model with so many classes and features.
+        """The inverse of `tensors`, for a model with that many classes and features.
 
         Raises
         ------
         KeyError, ValueError
-            If they do not belong together.
+            If the tensors do not belong together.
         """
-        memory = cls(
+        exemplars = cls(
             tensors["rows"].float(),
             tensors["classes"].long(),
             tensors["labelled"],
             tensors["typical"],
             tensors["scores"],
         )
-        n = len(memory.rows)
-        if memory.rows.shape != (n, n_features) or memory.classes.shape != (n,) or memory.labelled.shape != (n,):
-            raise ValueError(f"the rows in memory have shape {tuple(memory.rows.shape)}")
-        if memory.typical.shape != (n_classes,):
-            raise ValueError(f"the memory is of {len(memory.typical)} classes, not of {n_classes}")
-        if n and not 0 <= int(memory.classes.min()) <= int(memory.classes.max()) < n_classes:
-            raise ValueError("rows in memory are of classes that are not there")
-        return memory
+        n = len(exemplars.rows)
+        if (
+            exemplars.rows.shape != (n, n_features)
+            or exemplars.classes.shape != (n,)
+            or exemplars.labelled.shape != (n,)
+        ):
+            raise ValueError(f"the exemplars have shape {tuple(exemplars.rows.shape)}")
+        if exemplars.typical.shape != (n_classes,):
+            raise ValueError(f"the exemplars are of {len(exemplars.typical)} classes, not of {n_classes}")
+        if n and not 0 <= int(exemplars.classes.min()) <= int(exemplars.classes.max()) < n_classes:
+            raise ValueError("exemplars are of classes that do not exist")
+        return exemplars
 
-    def renumbered(self, place: Tensor, n_classes: int) -> Exemplars:
-        """The same, with the classes under other numbers, and of those that are added nothing but what is usual."""
+    def renumbered(self, new_numbers: Tensor, n_classes: int) -> Exemplars:
+        """The same with other class numbers; an added class has the median of the typical scores."""
         typical = self.typical.median().expand(n_classes).clone()
-        typical[place] = self.typical
-        return replace(self, classes=place[self.classes], typical=typical)
+        typical[new_numbers] = self.typical
+        return replace(self, classes=new_numbers[self.classes], typical=typical)
 
 
 def select_exemplars(
     x: Tensor, classes: Tensor, n_labelled: int, n_classes: int, scores: Tensor, generator: torch.Generator
 ) -> Exemplars:
-    """Up to `ROWS_PER_CLASS` rows of each class drawn at random, labelled ones first.
+    """Draw up to `ROWS_PER_CLASS` rows of each class at random, labelled ones first.
 
     Parameters
     ----------
     x : (N, D)
         The rows, the labelled ones first.
     classes : (N,)
-        The number of each row's class, -1 where it has none.
+        The class of each row, -1 for none.
     scores : (N,)
-        Their outlier scores.
+        The outlier score of each row.
     """
     drawn = torch.randperm(len(x), generator=generator).to(x.device)
     drawn = drawn[torch.argsort((drawn >= n_labelled).to(torch.int8), stable=True)]
@@ -103,12 +107,12 @@ def select_exemplars(
     by_class = drawn[torch.argsort(classes[drawn], stable=True)]
     sizes = torch.bincount(classes[by_class], minlength=n_classes)
     first = torch.cumsum(sizes, 0) - sizes  # where each class begins
-    place = torch.arange(len(by_class), device=x.device) - first[classes[by_class]]
-    kept = by_class[place < ROWS_PER_CLASS]
+    rank = torch.arange(len(by_class), device=x.device) - first[classes[by_class]]
+    selected = by_class[rank < ROWS_PER_CLASS]
     typical = scores.median().expand(n_classes).clone()
     for k, rows in enumerate(torch.split(by_class, sizes.tolist())):
         if len(rows):
             typical[k] = scores[rows].median()
     above = (scores[by_class] - typical[classes[by_class]]).sort().values
     levels = torch.linspace(0, len(above) - 1, min(_LEVELS, len(above)), device=x.device).round().long()
-    return Exemplars(x[kept].clone(), classes[kept].clone(), kept < n_labelled, typical, above[levels])
+    return Exemplars(x[selected].clone(), classes[selected].clone(), selected < n_labelled, typical, above[levels])

@@ -1,8 +1,8 @@
-"""k-means and semi-supervised k-means, the start of the prototypes.
+"""k-means and semi-supervised k-means, which initialize the prototypes.
 
 Labelled rows are pinned to the centroid of their class; the other centroids are seeded by k-means++ among the
-unlabelled rows, away from the labelled centroids. Distances come from one matrix product a pass, block by block: no
-N x K x D intermediate, and never more than a block x K matrix.
+unlabelled rows, away from the labelled centroids. Distances come from one matrix product per pass, block by block:
+never more than a block x K matrix.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_SEED_ROWS = 20  # a cluster, from which the seeds of small clusters are drawn
-_BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances a block: it stays in the last-level cache
+_SEED_ROWS = 20  # per cluster, from which the seeds of small clusters are drawn
+_BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances per block, which stay in the last-level cache
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,10 @@ def kmeans(
     generator: torch.Generator | None = None,
 ) -> Clustering:
     """Plain k-means: the best of ``n_init`` restarts by inertia."""
-    nobody = torch.empty(0, dtype=torch.long, device=x.device)
-    return semi_supervised_kmeans(x, nobody, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
+    no_labels = torch.empty(0, dtype=torch.long, device=x.device)
+    return semi_supervised_kmeans(
+        x, no_labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator
+    )
 
 
 def semi_supervised_kmeans(
@@ -63,7 +65,7 @@ def semi_supervised_kmeans(
     n_clusters : int
         K, at least the number of known classes.
     tol : float
-        A restart ends when the centroids' squared shift, all together, falls below ``tol`` times the rows' variance.
+        A restart ends when the squared shift of all centroids falls below ``tol`` times the variance of the rows.
     """
     runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
     return min(runs, key=lambda run: run.inertia)
@@ -79,7 +81,7 @@ def restarts(
     tol: float = 1e-4,
     generator: torch.Generator | None = None,
 ) -> list[Clustering]:
-    """Every restart of ``semi_supervised_kmeans``, in the order they were run."""
+    """All restarts of ``semi_supervised_kmeans``, in order."""
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     squared_norms = (x * x).sum(dim=1)  # (N,)
     known = _known_means(x, labels)
@@ -94,42 +96,42 @@ def restarts(
 def merged_clusters(
     x: Tensor, labels: Tensor, n_clusters: int, *, generator: torch.Generator, factor: int = 2, max_iter: int = 8
 ) -> Tensor:
-    """Centroids found by making too many clusters and merging them, the labelled classes first. (K, D)
+    """Centroids by over-clustering and Ward merging, the labelled classes first. (K, D)
 
-    k-means cuts the unlabelled rows into ``factor * K`` small clusters; together with the labelled classes they are
-    merged, two at a time, where that costs least variance (Ward), until K are left. Labelled classes never merge with
-    each other. k-means alone often puts two centroids into one class and one between two others, and no later step
-    repairs that; small clusters seldom span two classes, and merging repairs the rest.
+    k-means divides the unlabelled rows into ``factor * K`` small clusters. Together with the labelled classes they are
+    merged by Ward's criterion until K are left; labelled classes never merge with each other. k-means alone often puts
+    two centroids into one class and one between two others, which no later step repairs. Small clusters seldom span
+    two classes.
     """
-    free, known = x[len(labels) :], _known_means(x, labels)
+    unlabelled, known = x[len(labels) :], _known_means(x, labels)
     centroids, sizes = known, torch.bincount(labels)
-    if len(free):
-        small = _small_clusters(free, min(factor * n_clusters, len(free)), max_iter, generator)
+    if len(unlabelled):
+        small = _small_clusters(unlabelled, min(factor * n_clusters, len(unlabelled)), max_iter, generator)
         centroids = torch.cat([known, small.centroids])
         sizes = torch.cat([sizes, torch.bincount(small.labels, minlength=len(small.centroids))])
     used = sizes > 0
-    if int(used.sum()) < n_clusters:  # fewer different rows than clusters: nothing to merge
-        return plus_plus(free, (free * free).sum(dim=1), known, n_clusters, generator)
+    if int(used.sum()) < n_clusters:  # fewer distinct rows than clusters: nothing to merge
+        return plus_plus(unlabelled, (unlabelled * unlabelled).sum(dim=1), known, n_clusters, generator)
     merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), len(known), n_clusters)
     return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
 
 
 def _small_clusters(x: Tensor, n_clusters: int, max_iter: int, generator: torch.Generator) -> Clustering:
-    """k-means that draws its seeds from some of the rows: seeding costs as much as all that comes after it."""
+    """k-means with seeds from a subset of the rows: seeding on all rows costs as much as the iterations."""
     some = x[torch.randperm(len(x), generator=generator)[: _SEED_ROWS * n_clusters].to(x.device)]
     seeds = plus_plus(some, (some * some).sum(dim=1), x[:0], n_clusters, generator)
-    nobody = torch.empty(0, dtype=torch.long, device=x.device)
-    return _lloyd(x, (x * x).sum(dim=1), nobody, seeds, max_iter, tol=0.0)
+    no_labels = torch.empty(0, dtype=torch.long, device=x.device)
+    return _lloyd(x, (x * x).sum(dim=1), no_labels, seeds, max_iter, tol=0.0)
 
 
 def _ward(
     centroids: NDArray[np.float64], sizes: NDArray[np.float64], n_known: int, n_clusters: int
 ) -> NDArray[np.float64]:
-    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``; those stay in their place."""
+    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``, which keep their position."""
     is_known = np.arange(len(sizes)) < n_known
 
     def costs(i: int) -> NDArray[np.float64]:
-        """By how much the sum of squared distances grows when i is merged with each of the others."""
+        """The increase of the sum of squared distances when i is merged with each of the others."""
         apart = ((centroids - centroids[i]) ** 2).sum(axis=1)
         with np.errstate(invalid="ignore"):
             cost: NDArray[np.float64] = apart * (sizes * sizes[i] / (sizes + sizes[i]))
@@ -141,9 +143,9 @@ def _ward(
     nearest = cost.argmin(axis=1)
     for _ in range(len(sizes) - n_clusters):
         i = int(cost[np.arange(len(sizes)), nearest].argmin())
-        i, j = sorted((i, int(nearest[i])))  # a known one comes first, and stays
+        i, j = sorted((i, int(nearest[i])))  # a known one comes first, and keeps its position
         centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / (sizes[i] + sizes[j])
-        sizes[i], sizes[j] = sizes[i] + sizes[j], 0.0  # j is gone
+        sizes[i], sizes[j] = sizes[i] + sizes[j], 0.0
         cost[j] = cost[:, j] = np.inf
         cost[i] = cost[:, i] = costs(i)
         stale = np.flatnonzero((nearest == i) | (nearest == j) | (cost[:, i] < cost[np.arange(len(sizes)), nearest]))
@@ -167,8 +169,8 @@ def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
 def plus_plus(x: Tensor, squared_norms: Tensor, known: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """k-means++: each new centroid is a row drawn with probability proportional to its squared distance so far.
 
-    The distances start from the ``known`` centroids, so new ones keep away from them. A few candidates are drawn
-    for each and the one that lowers the sum of distances most is kept, as scikit-learn does.
+    The distances start from the ``known`` centroids, so that new ones are far from them. A few candidates are drawn
+    for each, and the one that lowers the sum of distances most is used, as in scikit-learn.
     """
     n_new = n_clusters - len(known)
     n_candidates = 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
@@ -202,7 +204,7 @@ def plus_plus(x: Tensor, squared_norms: Tensor, known: Tensor, n_clusters: int, 
 
 
 def _repeat_rows(centroids: Tensor, known: Tensor, n_new: int, generator: torch.Generator) -> Tensor:
-    """New centroids beside known ones when there is no unlabelled row to draw from."""
+    """Repeat known centroids as new ones, if there is no unlabelled row to draw from."""
     picks = torch.randint(len(known), (n_new,), generator=generator)
     centroids[len(known) :] = known[picks.to(known.device)]
     return centroids
@@ -215,7 +217,7 @@ def _known_means(x: Tensor, labels: Tensor) -> Tensor:
 
 
 def class_means(x: Tensor, labels: Tensor, fallback: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """The mean of the rows of each class; where it has none, its row of ``fallback``. (K, D)"""
+    """The mean of the rows of each class; for an empty class its row of ``fallback``. (K, D)"""
     sizes = torch.bincount(labels, minlength=len(fallback)) if sizes is None else sizes
     sums = torch.zeros_like(fallback).index_add_(0, labels, x)
     return torch.where(sizes[:, None] > 0, sums / sizes.clamp_min(1)[:, None], fallback)
@@ -227,29 +229,29 @@ def _lloyd(
     n_pinned = len(pinned)
     labels = torch.empty(len(x), dtype=torch.long, device=x.device)
     labels[:n_pinned] = pinned
-    free = x[n_pinned:]
+    unlabelled = x[n_pinned:]
     n_iter = 0
     while n_iter < max_iter:
         n_iter += 1
-        labels[n_pinned:], scores = nearest_centroid(free, centroids)
+        labels[n_pinned:], scores = nearest_centroid(unlabelled, centroids)
         sizes = torch.bincount(labels, minlength=len(centroids))
         new = class_means(x, labels, centroids, sizes)
-        _repair_empty(new, sizes, free, scores + squared_norms[n_pinned:], labels[n_pinned:])
+        _repair_empty(new, sizes, unlabelled, scores + squared_norms[n_pinned:], labels[n_pinned:])
         shift = float(((new - centroids) ** 2).sum())
         centroids = new
         if shift <= tol:
             break
-    labels[n_pinned:], scores = nearest_centroid(free, centroids)
+    labels[n_pinned:], scores = nearest_centroid(unlabelled, centroids)
     inertia = float((scores + squared_norms[n_pinned:]).clamp_min(0.0).double().sum())
     if n_pinned:
         inertia += float(((x[:n_pinned] - centroids[pinned]) ** 2).sum(dtype=torch.float64))
     return Clustering(centroids, labels, inertia, n_iter)
 
 
-def _repair_empty(centroids: Tensor, sizes: Tensor, free: Tensor, distance: Tensor, labels: Tensor) -> None:
-    """Move each empty cluster onto one of the rows that lie farthest from their centroid."""
+def _repair_empty(centroids: Tensor, sizes: Tensor, unlabelled: Tensor, distance: Tensor, labels: Tensor) -> None:
+    """Move each empty cluster to one of the rows farthest from their centroid."""
     empty = torch.nonzero(sizes == 0).flatten()
-    if len(empty) == 0 or len(free) == 0:
+    if len(empty) == 0 or len(unlabelled) == 0:
         return
     left = sizes.tolist()
     order = iter(torch.topk(distance, min(len(distance), len(centroids) + len(empty))).indices.tolist())
@@ -258,5 +260,5 @@ def _repair_empty(centroids: Tensor, sizes: Tensor, free: Tensor, distance: Tens
             home = int(labels[row])
             if left[home] > 1:  # a repair must not empty a cluster itself
                 left[home] -= 1
-                centroids[cluster] = free[row]
+                centroids[cluster] = unlabelled[row]
                 break

@@ -1,7 +1,7 @@
-"""Agreement with the nearest neighbors: label propagation on a k-nearest-neighbor graph.
+"""Label propagation on a k-nearest-neighbor graph.
 
 After Zhou, Bousquet, Lal, Weston and Schölkopf, "Learning with Local and Global Consistency" (NeurIPS 2003): each row
-keeps a half of what was said of it and takes the other half from its neighbors, a few times over; labelled rows keep
+keeps half of its probabilities and takes the other half from its neighbors, for a few iterations; labelled rows keep
 their label.
 
     F <- (1 - alpha) P + alpha mean of F over the k nearest neighbors
@@ -17,11 +17,11 @@ from rpim.core.objective import one_hot
 N_NEIGHBORS = 5
 ALPHA = 0.5
 ROUNDS = 5
-_BLOCK_VALUES = 1 << 23  # 32 MB of float32 similarities a block
+_BLOCK_VALUES = 1 << 23  # 32 MB of float32 similarities per block
 
 
 def nearest_neighbors(x: Tensor, n_neighbors: int = N_NEIGHBORS) -> Tensor:
-    """The rows with the largest cosine to each row, itself aside, exactly. (N, k)
+    """The k rows with the largest cosine similarity to each row, itself excluded; exact. (N, k)
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def nearest_neighbors(x: Tensor, n_neighbors: int = N_NEIGHBORS) -> Tensor:
 def propagate(
     probabilities: Tensor, neighbors: Tensor, labels: Tensor, *, alpha: float = ALPHA, rounds: int = ROUNDS
 ) -> Tensor:
-    """Bring the probabilities of each row and of its neighbors closer together. (N, K)
+    """Propagate probabilities between neighbors. (N, K)
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Representations of the rows: what the members of a committee see.
+"""Representations of the rows for the members of a committee.
 
-No representation is best on every data set: raw rows keep what the encoder says, centred ones drop the direction that
-all rows share, whitened ones shrink the directions in which rows of *one* class differ. A committee uses several.
+No representation is best on every data set: raw rows are those of the encoder, centred ones lack the direction that all
+rows share, whitened ones shrink the directions in which rows of *one* class differ. A committee uses several.
 
-Each is an affine map and a normalization, so a linear head with the semantic bias can hold any of them:
+Each is an affine map and a normalization, so that a linear head with the semantic bias can represent any of them:
 
     r(x) = (A x + b) / norm        A: d x D
 
@@ -27,10 +27,10 @@ from rpim.core.kmeans import class_means
 from rpim.core.pca import principal_directions
 
 KINDS = {"raw": None, "centred": 0.0, "mildly whitened": 0.25, "whitened": 0.5}
-"""The power p of each kind; None leaves the mean where it is."""
+"""The power p of each kind; None means no centring."""
 
 SHRINKAGE = 0.5
-"""The least share of the isotropic covariance in S: whitening in full would blow up directions that hold only noise."""
+"""The minimum share of the isotropic covariance in S: full whitening would amplify directions of pure noise."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Representation:
     shift: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Some rows, as this representation has them. (n, d)"""
+        """Map some rows. (n, d)"""
         return normalize(torch.addmm(self.shift, x, self.matrix.T), dim=1, eps=1e-12)
 
 
 def fit_representation(
     kind: str, x: Tensor, labels: Tensor, n_directions: int | None = None, *, whitening: Whitening | None = None
 ) -> Representation:
-    """Find a representation of the rows.
+    """Fit a representation to the rows.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ def fit_representation(
     labels : (n_labelled,)
         The codes of the first rows.
     n_directions : int, optional
-        d, the number of principal directions that are kept; all D by default.
+        d, the number of principal directions; all D by default.
     whitening : Whitening, optional
-        What `Whitening.of` gives for the same rows, where it is known already.
+        `Whitening.of` the same rows, if it is already computed.
     """
     n_features = x.shape[1]
     power = KINDS[kind]
@@ -94,7 +94,7 @@ class Whitening:
     values : (D,)
         Eigenvalues of S, relative to their mean.
     vectors : (D, D)
-        Eigenvectors, one a column.
+        Eigenvectors, one per column.
     """
 
     mean: Tensor
@@ -105,8 +105,8 @@ class Whitening:
     def of(cls, x: Tensor, labels: Tensor) -> Whitening:
         """Estimate S from the labelled rows, which come first: (1 - a) S + a tr(S)/D I.
 
-        The share a is a half, and more where rows are few: D / (D + n) with n degrees of freedom. With one labelled
-        row a class nothing is left of S, and whitened rows are centred ones.
+        The share a is one half, and larger for few rows: D / (D + n) with n degrees of freedom. With one labelled row
+        per class S is isotropic, and whitened rows are centred ones.
         """
         labelled, n_features = x[: len(labels)].double(), x.shape[1]
         n_classes = int(labels.max()) + 1 if len(labels) else 0
