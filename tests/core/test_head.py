@@ -1,4 +1,4 @@
-"""Rows that belong to no class: the score by hand, junk found, and exactly the share left out."""
+"""The head as tensors; outliers: the score by hand, junk found, and exactly the share left out."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,27 @@ def problem():
     truth = np.append(truth, [-1] * 20)
     y = np.where((truth >= 0) & (truth < 4) & (np.arange(200) % 2 == 0), truth, -1)
     return X, y, truth
+
+
+@pytest.mark.parametrize("name", ["none", "semantic-bias", "low-rank", "linear-bias", "semantic-scale-bias", "mlp"])
+@pytest.mark.parametrize("offsets", [None, torch.tensor([0.5, -0.25, 0.0], dtype=torch.float64)])
+def test_a_head_from_its_tensors(name, offsets, make_transform):
+    generator = torch.Generator().manual_seed(0)
+    x, prototypes = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (7, 3))
+    head = Head(prototypes, make_transform(name, 5), 3.0, offsets, 1.5)
+    stored = {**head.tensors(), "components": torch.ones(2)}  # a file may hold other tensors
+    again = Head.from_tensors(stored, head.transform_name, 3.0, 1.5)
+    assert type(again.transform) is type(head.transform)
+    for one, other in zip(again.proba_and_score(x), head.proba_and_score(x), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_head_from_the_wrong_tensors():
+    tensors = Head(torch.eye(2), Transform({})).tensors()
+    with pytest.raises(KeyError, match="Sigmoid"):
+        Head.from_tensors(tensors, "Sigmoid", 25.0)
+    with pytest.raises(KeyError, match="prototypes"):
+        Head.from_tensors({}, "Transform", 25.0)
 
 
 def test_the_score_by_hand():

@@ -1,9 +1,10 @@
-"""Where a single training starts."""
+"""The start of a single training."""
 
 import pytest
 import torch
 
-from rpim.core.initialization import single_start
+from rpim.core.initialization import estimated_shares, merged_start, single_start
+from rpim.core.kmeans import merged_clusters
 from rpim.metrics import clustering_accuracy
 
 
@@ -47,3 +48,23 @@ def test_the_same_seed_gives_the_same_start(problem):
     first, again = (single_start(x, labels, 5, n_init=2, generator=seeded()) for _ in range(2))
     assert torch.equal(first.prototypes, again.prototypes)
     assert torch.equal(first.labels, again.labels)
+
+
+def test_merged_start(problem):
+    x, labels, truth = problem
+    found = merged_start(x, labels, 5, generator=seeded())
+    assert torch.equal(found.prototypes, merged_clusters(x, labels, 5, generator=seeded()))
+    assert torch.equal(found.labels, torch.cdist(x, found.prototypes).argmin(dim=1)), "each row with the nearest one"
+    assert (found.labels[truth < 2] == truth[truth < 2]).all(), "known classes keep their number"
+    assert clustering_accuracy(truth.numpy(), found.labels.numpy()) == 1.0
+    assert found.shares("equal") is None
+    assert torch.equal(found.shares("estimated"), estimated_shares(found.labels, found.prototypes))
+
+
+def test_labelled_rows_are_pinned_in_a_merged_start(problem):
+    x, labels, _ = problem
+    x = x.clone()
+    x[0] = x[-1]  # it lies in another class
+    found = merged_start(x, labels, 5, generator=seeded())
+    assert int(torch.cdist(x[:1], found.prototypes).argmin()) != 0
+    assert torch.equal(found.labels[: len(labels)], labels)
