@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,54 +25,82 @@ def gradient(
     the sums of the others. ``labels`` is optional memory for the predicted class of each row.
     """
     probabilities = Probabilities(rows, head)
-    n_labelled, n_unlabelled = rows.n_labelled, max(rows.n_unlabelled, 1)
-    marginal_over_u = objective.marginal_rows == "unlabelled" and rows.n_unlabelled > 0
-    supervised = objective.labels and n_labelled > 0
+    sums = _sums_over_rows(rows, probabilities, objective)
+    value = {"C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
+    for number, block, z, log_z in probabilities:
+        if labels is not None:
+            torch.argmax(z, dim=1, out=labels[block.rows])
+        block_value, d_logits = _block_gradient(rows, block, z, log_z, sums, objective)
+        for name, part in block_value.items():
+            value[name] += part
+        probabilities.head_pass.backward(block.x, number, log_z, d_logits)
+    for total in probabilities.head_pass.sums():
+        rows.all_reduce(total)
+    totals = rows.all_reduce(torch.tensor(list(value.values()), dtype=torch.float64)).tolist()
+    value = {"M": terms.marginal_entropy(sums.pi, sums.log_pi), **dict(zip(value, totals, strict=True))}
+    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
+    value["confident"] = sums.n_t / max(rows.n_unlabelled, 1)
+    return value, probabilities.head_pass.gradients()
 
-    mass, mass_over_u = _class_mass(rows, probabilities, marginal_over_u)
-    n = n_unlabelled if marginal_over_u else rows.n_rows
-    pi = (mass_over_u if marginal_over_u else mass) / n
-    log_pi = terms.log_marginal(pi, objective.class_shares)
 
+class _Sums(NamedTuple):
+    """What the gradient of a block needs to know of all rows."""
+
+    n: int  # rows over which pi is the mean
+    pi: Tensor  # (K,)
+    log_pi: Tensor  # (K,)
+    y_hat: Scaling | None  # Y^
+    in_t: Tensor | None  # (N,) one on T, zero elsewhere
+    n_t: int  # |T|
+
+
+def _sums_over_rows(rows: RowBlocks, probabilities: Probabilities, objective: Objective) -> _Sums:
+    """The marginal pi, the pseudo-labels Y^, and the confident rows T."""
+    over_u = _marginal_over_u(rows, objective)
+    mass, mass_over_u = _class_mass(rows, probabilities, over_u)
+    n = rows.n_unlabelled if over_u else rows.n_rows
+    pi = (mass_over_u if over_u else mass) / n
     y_hat, in_t, n_t = None, None, 0
-    if objective.pseudo_labels or (objective.mixed_labels and supervised):
+    if objective.pseudo_labels or (objective.mixed_labels and _is_supervised(rows, objective)):
         y_hat = _pseudo_labels(rows, probabilities, mass, objective)
     if objective.pseudo_labels and y_hat is not None:
         in_t = terms.confident_rows(y_hat.largest, objective.threshold)
         rows.zero_labelled(in_t)
         n_t = int(rows.all_reduce(in_t.count_nonzero()))
+    return _Sums(n, pi, terms.log_marginal(pi, objective.class_shares), y_hat, in_t, n_t)
 
+
+def _block_gradient(
+    rows: RowBlocks, block: Block, z: Tensor, log_z: Tensor, sums: _Sums, objective: Objective
+) -> tuple[dict[str, float], Tensor]:
+    """The parts of C, L_R, CE and L_S of a block, and d(objective)/d(logits), in the workspace. (n, K)"""
+    n_unlabelled, n_l = max(rows.n_unlabelled, 1), len(block.labels)
+    in_t = None if sums.in_t is None else sums.in_t[block.rows]
     weight_c = objective.trade_off / n_unlabelled
-    weight_r = objective.eta * objective.trade_off / max(n_t, 1)
-    value = {"C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
-    for number, block, z, log_z in probabilities:
-        if labels is not None:
-            torch.argmax(z, dim=1, out=labels[block.rows])
-        l_block = len(block.labels)  # the first rows of the block are its labelled ones
-        t_block = None if in_t is None else in_t[block.rows]
-        out = rows.workspace.classes[: len(z)]
+    weight_r = objective.eta * objective.trade_off / max(sums.n_t, 1)
+    out = rows.workspace.classes[: len(z)]
 
-        h = terms.entropy(z, log_z, out=out)  # (n,)
-        value["C"] += terms.conditional_entropy(h[l_block:], n_unlabelled)
-        if t_block is not None:
-            value["L_R"] += terms.pseudo_label_entropy(h, t_block, weight_r)
-        weights = terms.entropy_weights(h, l_block, weight_c, t_block, weight_r)  # (n, 1)
-        d_logits = terms.infomax_gradient(z, log_z, log_pi / n, weights, h, out=out)  # (n, K)
-        if marginal_over_u:
-            d_logits[:l_block] = 0.0
-        if supervised and l_block:
-            for name, term in _supervised_terms(block, z[:l_block], log_z[:l_block], y_hat, objective, n_labelled):
-                value[name] += float(term.values.sum()) / n_labelled
-                d_logits[:l_block] += term.gradient
-        probabilities.head_pass.backward(block.x, number, log_z, d_logits)
+    h = terms.entropy(z, log_z, out=out)  # (n,)
+    value = {"C": terms.conditional_entropy(h[n_l:], n_unlabelled)}
+    if in_t is not None:
+        value["L_R"] = terms.pseudo_label_entropy(h, in_t, weight_r)
+    weights = terms.entropy_weights(h, n_l, weight_c, in_t, weight_r)  # (n, 1)
+    d_logits = terms.infomax_gradient(z, log_z, sums.log_pi / sums.n, weights, h, out=out)  # (n, K)
+    if _marginal_over_u(rows, objective):
+        d_logits[:n_l] = 0.0
+    if n_l and _is_supervised(rows, objective):
+        for name, term in _supervised_terms(block, z[:n_l], log_z[:n_l], sums.y_hat, objective, rows.n_labelled):
+            value[name] = float(term.values.sum()) / rows.n_labelled
+            d_logits[:n_l] += term.gradient
+    return value, d_logits
 
-    for total in probabilities.head_pass.sums():
-        rows.all_reduce(total)
-    totals = rows.all_reduce(torch.tensor(list(value.values()), dtype=torch.float64)).tolist()
-    value = {"M": terms.marginal_entropy(pi, log_pi), **dict(zip(value, totals, strict=True))}
-    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
-    value["confident"] = n_t / n_unlabelled
-    return value, probabilities.head_pass.gradients()
+
+def _marginal_over_u(rows: RowBlocks, objective: Objective) -> bool:
+    return objective.marginal_rows == "unlabelled" and rows.n_unlabelled > 0
+
+
+def _is_supervised(rows: RowBlocks, objective: Objective) -> bool:
+    return objective.labels and rows.n_labelled > 0
 
 
 class Probabilities:
