@@ -1,4 +1,4 @@
-"""Trainings side by side."""
+"""The parallel map: order, errors, results as they come, and the same bits on any number of threads."""
 
 import threading
 import time
@@ -45,32 +45,32 @@ def test_an_error_reaches_the_caller_and_the_threads_come_back():
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_every_result_is_told_with_its_number_as_soon_as_it_is_there(n_threads):
+def test_every_result_is_reported_with_its_number(n_threads):
     torch.set_num_threads(n_threads)
-    told = []
-    found = parallel_map(lambda i: 10 * i, range(5, 10), lambda number, result: told.append((number, result)))
+    reported = []
+    found = parallel_map(lambda i: 10 * i, range(5, 10), lambda number, result: reported.append((number, result)))
     assert found == [50, 60, 70, 80, 90]
-    assert sorted(told) == [(0, 50), (1, 60), (2, 70), (3, 80), (4, 90)]
+    assert sorted(reported) == [(0, 50), (1, 60), (2, 70), (3, 80), (4, 90)]
 
 
-def test_results_are_told_one_at_a_time():
+def test_results_are_reported_one_at_a_time():
     inside = []
 
-    def told(number, result):
+    def reported(number, result):
         inside.append(number)
         time.sleep(0.01)
-        assert inside == [number], "another one is being told"
+        assert inside == [number], "another one is being reported"
         inside.clear()
 
-    assert parallel_map(lambda i: i, range(6), told) == list(range(6))
+    assert parallel_map(lambda i: i, range(6), reported) == list(range(6))
 
 
-def test_an_error_of_who_is_told_reaches_the_caller():
-    def told(number, result):
+def test_an_error_in_on_result_reaches_the_caller():
+    def reported(number, result):
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        parallel_map(lambda i: i, range(5), told)
+        parallel_map(lambda i: i, range(5), reported)
     assert torch.get_num_threads() == 2
 
 

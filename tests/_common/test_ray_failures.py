@@ -1,4 +1,4 @@
-"""What is said where a cluster fails: one sentence each, and other errors as they are."""
+"""Failures of a cluster as InputErrors of one sentence; other errors pass unchanged."""
 
 import errno
 import os
@@ -72,7 +72,7 @@ def test_a_disk_that_is_full_in_the_training(tmp_path):
     try:
         subprocess.run([*unshare, mount, tmp_path], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this machine lets nobody mount a disk of their own")
+        pytest.skip("this machine does not allow mounting a disk")
     done = subprocess.run(
         [*unshare, f'{mount} && exec "$@"', tmp_path, sys.executable, "-c", ON_A_SMALL_DISK, tmp_path],
         capture_output=True,

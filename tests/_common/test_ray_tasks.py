@@ -1,4 +1,4 @@
-"""What is done side by side as tasks of a cluster: the same results, bit for bit, and nothing done twice."""
+"""The Ray backend of the parallel map: the same results bit for bit, and no item computed twice."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ def sent_by_value(ray_here):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
 
-def test_tasks_run_elsewhere_on_one_core_in_the_order_of_the_items():
+def test_tasks_run_in_other_processes_on_one_core_in_the_order_of_the_items():
     with ray_backend():
         found = parallel_map(lambda i: (i * i, os.getpid() != here, torch.get_num_threads()), range(6))
     assert found == [(i * i, True, 1) for i in range(6)]
@@ -35,11 +35,11 @@ def test_tasks_run_elsewhere_on_one_core_in_the_order_of_the_items():
 here = os.getpid()
 
 
-def test_every_result_is_told_with_its_number():
-    told = []
+def test_every_result_is_reported_with_its_number():
+    reported = []
     with ray_backend():
-        parallel_map(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: told.append(result))
-    assert sorted(told) == [(i, (10 * i, True)) for i in range(5)]
+        parallel_map(lambda i: (10 * i, os.getpid() != here), range(5), lambda *result: reported.append(result))
+    assert sorted(reported) == [(i, (10 * i, True)) for i in range(5)]
 
 
 def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
@@ -58,12 +58,12 @@ def test_errors_are_raised_as_they_are_and_input_errors_are_one_sentence():
         assert parallel_map(work, [0]) == [0]
 
 
-def test_progress_goes_on_where_it_is_shown():
-    told = []
-    with progress_listener(lambda _, share: told.append(share)), Progress() as progress, ray_backend():
+def test_progress_reaches_the_process_that_shows_it():
+    reported = []
+    with progress_listener(lambda _, share: reported.append(share)), Progress() as progress, ray_backend():
         progress.expect(4)
         parallel_map(lambda work: progress.advance(work), [1, 2])
-    assert told in ([0.25, 0.75], [0.5, 0.75])  # whichever ended first
+    assert reported in ([0.25, 0.75], [0.5, 0.75])  # whichever ended first
 
 
 @pytest.mark.parametrize("h", ["semantic-bias", "none"])
@@ -85,7 +85,7 @@ def test_a_committee_is_the_same_bit_for_bit(h):
     assert there.expected_accuracy_ == here.expected_accuracy_
 
 
-def test_members_that_are_kept_are_not_trained_again_by_tasks(tmp_path, monkeypatch):
+def test_saved_members_are_not_trained_again_by_tasks(tmp_path, monkeypatch):
     X, truth = make_blobs(200, n_features=8, centers=6, random_state=0)
     y = np.where((truth < 4) & (np.arange(200) % 2 == 0), truth, -1)
     monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)

@@ -22,7 +22,7 @@ from rpim.core.transforms import TRANSFORMS
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Keep at every look, however short the fit."""
+    """Save at every opportunity, however short the fit."""
     monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
 
 
@@ -55,7 +55,7 @@ class InPlace:
 
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
 @pytest.mark.parametrize("h", ["none", "semantic-bias", "linear"])
-def test_a_training_that_is_stopped_at_any_step_ends_alike(blobs, h, tol):
+def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs, h, tol):
     x, truth = blobs([40] * 4, 12, spread=0.8)
 
     def head():
@@ -63,8 +63,8 @@ def test_a_training_that_is_stopped_at_any_step_ends_alike(blobs, h, tol):
         return Head(prototypes, TRANSFORMS[h].initial(prototypes), 5.0)
 
     def trained_history(trained, checkpoints, on_step=None):
-        engine = InMemoryBlocks(x, truth[:60], 4)
-        return train(engine, trained, Objective(), Schedule(max_iter=75, tol=tol), on_step, checkpoints)
+        rows = InMemoryBlocks(x, truth[:60], 4)
+        return train(rows, trained, Objective(), Schedule(max_iter=75, tol=tol), on_step, checkpoints)
 
     whole = head()
     history = trained_history(whole, None)
@@ -157,7 +157,7 @@ def test_a_checkpoint_without_a_readable_plan_is_refused(tmp_path, at_once):
     assert (tmp_path / "run.checkpoint" / "start.safetensors").is_file()
 
 
-def test_members_are_kept_from_the_first_half_minute_on(tmp_path, monkeypatch):
+def test_members_are_saved_from_the_first_half_minute_on(tmp_path, monkeypatch):
     checkpoint = Checkpoint(tmp_path / "run", {})
     checkpoint.save_member(3, b"three")
     assert list(tmp_path.iterdir()) == [], "a short fit leaves no trace"
@@ -183,7 +183,7 @@ def test_members_of_the_same_fit_come_back(tmp_path, at_once):
     assert not (tmp_path / "run.checkpoint").exists()
 
 
-def test_members_of_a_fit_that_was_resumed_are_kept_at_once(tmp_path, at_once, monkeypatch):
+def test_members_of_a_resumed_fit_are_saved_at_once(tmp_path, at_once, monkeypatch):
     data = pack({"w": torch.ones(2)}, {})
     Checkpoint(tmp_path / "run", {}).save_member(0, data)
     monkeypatch.undo()
@@ -234,7 +234,7 @@ main()
 
 @pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
-def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name, n_members):
+def test_the_command_resumes_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name, n_members):
     """And writes the run of an uninterrupted one, bit for bit."""
     monkeypatch.chdir(tmp_path)
     x, y = problem

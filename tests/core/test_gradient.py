@@ -26,7 +26,7 @@ OBJECTIVES = {
         OBJECTIVE, class_shares=torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64), threshold=0.7
     ),
     # Run to its limit: with a few rounds the pseudo-labels still depend on how the rows of z^(1/epsilon) are scaled.
-    # The higher threshold keeps T a true part of U, for a smaller epsilon makes surer pseudo-labels.
+    # The higher threshold keeps T a true part of U, for a smaller epsilon makes more confident pseudo-labels.
     "epsilon 0.3": replace(OBJECTIVE, sinkhorn_epsilon=0.3, sinkhorn_iterations=500, threshold=0.9),
 }
 N_FEATURES, N_CLASSES, TEMPERATURE = 5, 4, 4.0
@@ -110,20 +110,20 @@ def test_gradient_of_identical_rows(which, make_transform, plain_h, random_probl
 
 
 def test_gradient_without_a_confident_row(make_transform, plain_h, random_problem, compare):
-    nobody = replace(OBJECTIVE, threshold=1.1)
+    none_confident = replace(OBJECTIVE, threshold=1.1)
     transform, h = make_transform("semantic-bias", N_FEATURES), plain_h["semantic-bias"]
-    value = compare(*random_problem(), transform, h, nobody)
+    value = compare(*random_problem(), transform, h, none_confident)
     assert value["confident"] == 0.0
     assert value["L_R"] == 0.0
 
 
 def test_gradient_with_every_row_confident(make_transform, plain_h, random_problem, compare):
-    everybody = replace(OBJECTIVE, threshold=0.0)
+    all_confident = replace(OBJECTIVE, threshold=0.0)
     transform, h = make_transform("semantic-bias", N_FEATURES), plain_h["semantic-bias"]
-    value = compare(*random_problem(), transform, h, everybody)
+    value = compare(*random_problem(), transform, h, all_confident)
     assert value["confident"] == 1.0
     # T = U, so L_R is eta lambda C
-    assert value["L_R"] == pytest.approx(everybody.eta * everybody.trade_off * value["C"])
+    assert value["L_R"] == pytest.approx(all_confident.eta * all_confident.trade_off * value["C"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -135,9 +135,9 @@ def test_a_class_no_row_chooses_stays_finite(dtype, epsilon, make_transform, ran
     prototypes[-1, 0] = -1e4  # z of the last class underflows to zero in every row
     head = Head(prototypes.to(dtype), make_transform("semantic-bias", N_FEATURES, move=0.0), 25.0)
     head.transform.parameters = {k: v.to(dtype) for k, v in head.transform.parameters.items()}
-    engine = InMemoryBlocks(x.to(dtype), labels, N_CLASSES)
-    value, gradients = gradient(engine, head, replace(OBJECTIVE, sinkhorn_epsilon=epsilon))
-    assert (engine.z[:, -1] == 0).all()
+    rows = InMemoryBlocks(x.to(dtype), labels, N_CLASSES)
+    value, gradients = gradient(rows, head, replace(OBJECTIVE, sinkhorn_epsilon=epsilon))
+    assert (rows.z[:, -1] == 0).all()
     assert all(torch.isfinite(torch.tensor(v)) for v in value.values())
     assert all(torch.isfinite(g).all() for g in gradients.values())
 
@@ -150,10 +150,10 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
     results = []
     for limit, n_blocks in ((1 << 30, 1), (1, 3)):
         monkeypatch.setattr(memory, "BLOCK_BYTES", limit)
-        engine = InMemoryBlocks(x, labels, N_CLASSES)
-        assert len(list(engine.blocks())) == n_blocks
+        rows = InMemoryBlocks(x, labels, N_CLASSES)
+        assert len(list(rows.blocks())) == n_blocks
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
-        results.append(gradient(engine, head, OBJECTIVES[which]))
+        results.append(gradient(rows, head, OBJECTIVES[which]))
     (one, one_gradients), (many, many_gradients) = results
     assert many == pytest.approx(one, rel=1e-10)
     for key, expected in one_gradients.items():
@@ -166,11 +166,11 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
     monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
     x, labels, prototypes = random_problem(n=700, n_labelled=300)
     results = []
-    for keep in (True, False):
+    for cache in (True, False):
         head = Head(prototypes.clone(), make_transform(name, N_FEATURES), TEMPERATURE)
-        engine = InMemoryBlocks(x, labels, N_CLASSES, cache=keep)
-        results.append(gradient(engine, head, OBJECTIVES[which]))
-    assert engine.z.numel() + engine.log_z.numel() <= 2 * 256 * N_CLASSES, "memory for a block, not for all rows"
+        rows = InMemoryBlocks(x, labels, N_CLASSES, cache=cache)
+        results.append(gradient(rows, head, OBJECTIVES[which]))
+    assert rows.z.numel() + rows.log_z.numel() <= 2 * 256 * N_CLASSES, "memory for a block, not for all rows"
     (kept, kept_gradients), (again, again_gradients) = results
     assert again == kept
     assert all(torch.equal(again_gradients[key], value) for key, value in kept_gradients.items())

@@ -26,7 +26,7 @@ def test_single_start(problem):
     x, labels, truth = problem
     found = single_start(x, labels, 5, n_init=10, generator=seeded())
     nearest = torch.cdist(x, found.prototypes).argmin(dim=1)
-    assert (nearest[truth < 2] == truth[truth < 2]).all(), "known classes keep their place"
+    assert (nearest[truth < 2] == truth[truth < 2]).all(), "known classes keep their number"
     assert clustering_accuracy(truth.numpy(), nearest.numpy()) == 1.0
     assert nearest.equal(found.labels)
     for k in range(5):  # and each prototype is the mean of its blob

@@ -99,7 +99,7 @@ def test_conditional_entropy_by_hand():
     # C is their mean over U
     assert objective.conditional_entropy(entropies, 2) == pytest.approx((log(8) - 0.75 * log(3)) / 2, rel=1e-12)
     gradient = entropy_gradient(Z, Z.log(), torch.tensor([1.0, 0.5], dtype=torch.float64))
-    # dH/dz = -log z - 1, so c0 - c1 = -log 3 in the first row: more of class 0 makes the row surer
+    # dH/dz = -log z - 1, so c0 - c1 = -log 3 in the first row: more of class 0 makes the row more confident
     slope = 3 / 16 * log(3)
     assert gradient[0].tolist() == pytest.approx([-slope, slope], rel=1e-12)
     assert gradient[1].tolist() == pytest.approx([0.0, 0.0], abs=1e-15)

@@ -47,9 +47,9 @@ def problem(h, n=N):
 
 
 def flops(h, objective):
-    engine, head = problem(h)
+    rows, head = problem(h)
     with FlopCounterMode(display=False) as counter:
-        gradient(engine, head, objective)
+        gradient(rows, head, objective)
     return counter.get_total_flops()
 
 
@@ -64,23 +64,23 @@ def test_a_step_of_rpim_is_two_products_with_the_prototypes_and_two_with_the_bia
 
 
 def test_no_step_records_a_graph():
-    engine, head = problem("semantic-bias")
-    _, gradients = gradient(engine, head, Objective())
+    rows, head = problem("semantic-bias")
+    _, gradients = gradient(rows, head, Objective())
     assert all(not g.requires_grad and g.grad_fn is None for g in gradients.values())
 
 
 def test_no_step_allocates_more_than_a_block():
-    engine, head = problem("semantic-bias", n=60_000)  # several blocks of 26,214 rows
-    block = max(len(b.x) for b in engine.blocks())
-    assert block < engine.n_rows / 2
+    rows, head = problem("semantic-bias", n=60_000)  # several blocks of 26,214 rows
+    block = max(len(b.x) for b in rows.blocks())
+    assert block < rows.n_rows / 2
     with LargestAllocation() as watch:
-        gradient(engine, head, Objective())
+        gradient(rows, head, Objective())
     assert 0 < watch.largest <= block * max(K, D)
 
 
 def test_the_number_of_steps_is_what_was_asked_for():
-    engine, head = problem("none")
-    assert len(train(engine, head, PIM, Schedule(max_iter=7))) == 7
+    rows, head = problem("none")
+    assert len(train(rows, head, PIM, Schedule(max_iter=7))) == 7
 
 
 def test_training_ends_when_the_classes_of_the_rows_settle(blobs):
@@ -89,16 +89,16 @@ def test_training_ends_when_the_classes_of_the_rows_settle(blobs):
     means = torch.stack([x[truth == k].mean(dim=0) for k in range(5)])
 
     def steps(tol):
-        engine, head = InMemoryBlocks(x, labels, 5), Head(means.clone(), TRANSFORMS["none"].initial(means))
-        return len(train(engine, head, PIM, Schedule(max_iter=40, tol=tol)))
+        rows, head = InMemoryBlocks(x, labels, 5), Head(means.clone(), TRANSFORMS["none"].initial(means))
+        return len(train(rows, head, PIM, Schedule(max_iter=40, tol=tol)))
 
     assert steps(0.0) == 40
     assert steps(1e-3) == 11, "at the second look no row has moved"
 
 
 def test_training_goes_on_while_rows_still_change_their_class():
-    engine, head = problem("none")  # noise: rows keep moving
-    assert len(train(engine, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
+    rows, head = problem("none")  # noise: rows keep moving
+    assert len(train(rows, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
 
 
 def test_low_memory_keeps_no_matrix_of_rows_by_classes():
@@ -106,8 +106,8 @@ def test_low_memory_keeps_no_matrix_of_rows_by_classes():
     labels = torch.arange(100)
     prototypes = x[:100].clone()
     with LargestAllocation() as watch:
-        engine = InMemoryBlocks(x, labels, 100, cache=False)
-        gradient(engine, Head(prototypes, TRANSFORMS["none"].initial(prototypes)), PIM)
+        rows = InMemoryBlocks(x, labels, 100, cache=False)
+        gradient(rows, Head(prototypes, TRANSFORMS["none"].initial(prototypes)), PIM)
     assert 0 < watch.largest < 50_000 * 100 / 4
 
 

@@ -64,8 +64,8 @@ def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
     in_given_order[torch.from_numpy(order)] = found
     for rows in (block.rows for block in blocks):
         first = labelled_first(codes[rows])
-        place = torch.arange(len(codes[rows])) if first is None else torch.from_numpy(first)
-        assert in_given_order[rows][place].equal(again[rows])
+        position = torch.arange(len(codes[rows])) if first is None else torch.from_numpy(first)
+        assert in_given_order[rows][position].equal(again[rows])
 
 
 @pytest.mark.parametrize(("method", "n_members"), [(PIM, 1), (RPIM, 1), (RPIM, 2), (TIM, 1)])

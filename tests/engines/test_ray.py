@@ -1,4 +1,4 @@
-"""A fit on Ray's workers gives what the same fit in memory gives, and a killed one goes on."""
+"""A fit on Ray workers gives the result of the same fit in memory, and a killed one resumes."""
 
 import contextlib
 import os
@@ -151,8 +151,8 @@ main()
 """
 
 
-def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
-    """The same command goes on from the workers' last checkpoint, and nothing of the first Ray is left running."""
+def test_a_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
+    """The same command resumes from the workers' last checkpoint, and nothing of the first Ray is left running."""
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
     arguments = [
@@ -176,8 +176,8 @@ def test_the_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
         "run",
     ]
     process = subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], start_new_session=True)
-    place = tmp_path / "run.checkpoint" / "workers" / "training"
-    while not list(place.glob("checkpoint_*")):
+    folder = tmp_path / "run.checkpoint" / "workers" / "training"
+    while not list(folder.glob("checkpoint_*")):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_what_cannot_be_says_so(command, problem, tmp_path, monkeypatch, argumen
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows", "y.npy"]
 
 
-def test_bad_rows_are_named_by_whoever_finds_them(ray_here, problem, tmp_path):
+def test_bad_rows_are_named_by_their_index_among_all_rows(ray_here, problem, tmp_path):
     x, y, _ = problem
     x = x.copy()
     x[444, 3] = np.nan
@@ -224,7 +224,7 @@ def test_bad_rows_are_named_by_whoever_finds_them(ray_here, problem, tmp_path):
         KMeans(12).fit(RayEngine(broken, 2), y)
 
 
-def test_a_ctrl_c_that_ray_keeps_to_itself():
+def test_ctrl_c_while_ray_train_handles_the_signal():
     """Ray Train takes the signal, and leaves the process by an exit."""
     before = signal.getsignal(signal.SIGINT)
 
