@@ -60,6 +60,8 @@ def check_problem(
 def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The method by its name, with what was said of it, on a device that is there."""
     from rpim._common.devices import checked_device
+    from rpim.estimators.infomax import InfoMaxEstimator
+    from rpim.estimators.objective import nested_names
     from rpim.runs.saved_model import METHODS
 
     name = choose("--method", method, METHODS)
@@ -68,12 +70,18 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
         model.set_params(preset=preset)
     elif preset != "default":
         raise InputError(f"--preset is not for --method {name}: leave it out.")
-    unknown = sorted(set(given) - set(model.get_params()))
+    parameters = nested_names(type(model), given)
+    absent = model.absent if isinstance(model, InfoMaxEstimator) else {}
+    unknown = sorted(
+        said
+        for said, nested in zip(given, parameters, strict=True)
+        if said in absent or nested not in model.get_params()
+    )
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
     if device is not None:
         checked_device(device)
-    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
+    estimator: DiscoveryEstimator = model.set_params(device=device, **parameters)
     return estimator
 
 
@@ -81,7 +89,8 @@ def checkpoint_of(model: DiscoveryEstimator, features: FeatureSet, output: Path)
     """Where the fit is kept until the run is written; a fit of the same rows and parameters goes on with it."""
     from rpim.core.checkpoint import Checkpoint
 
-    parameters = {name: repr(value) for name, value in model.get_params().items() if name != "verbose"}
+    hidden = ("verbose", "objective")  # the objective's parameters are listed one by one
+    parameters = {name: repr(value) for name, value in model.get_params().items() if name not in hidden}
     method = type(model).__name__
     return Checkpoint(output, {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()})
 

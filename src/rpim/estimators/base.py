@@ -22,6 +22,7 @@ from torch import Tensor
 from rpim._common.blocks import row_blocks
 from rpim._common.devices import device_of
 from rpim._common.errors import InputError
+from rpim._common.memory_budget import usual_budget
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head
@@ -37,6 +38,8 @@ from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.class_count import ClassCount
 from rpim.estimators.count_classes import count_classes
+from rpim.estimators.scoring import discovery_accuracy
+from rpim.estimators.training_start import TrainingStart
 
 FloatArray = NDArray[np.float32]
 
@@ -69,20 +72,35 @@ class FitProblem(Problem):
     checkpoint: Checkpoint | None = None
     views: tuple[Tensor, ...] = ()
     """Further views of the same rows, for the methods that compare two of them."""
+    start: TrainingStart | None = None
+    """What the training on all rows started with (RIM, TIM, PIM, RPIM)."""
 
     @property
     def is_whole(self) -> bool:
         """Whether `x` holds all rows, and not a sample of them."""
         return len(self.x) == self.engine.shape[0]
 
-    def train(
-        self, head: Head, objective: Objective, schedule: Schedule, *, cache: bool, on_step: Callable[[], None]
-    ) -> History:
-        """Train the head on all rows; see `InMemory` for `cache`."""
+    def train(self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]) -> History:
+        """Train the head on all rows."""
+        cache = caches_probabilities(self.engine.shape[0], self.n_classes)
         task = TrainingTask(
             self.x, self.labels, self.codes, self.prepare, objective, schedule, cache, on_step, self.checkpoint
         )
         return self.engine.train(head, task)
+
+
+def caches_probabilities(n_rows: int, n_classes: int) -> bool:
+    """Whether the probabilities of all rows are kept between the passes of a step, two N x K matrices of float32.
+
+    They are where they take at most a quarter of the memory budget; otherwise each pass computes them again.
+    """
+    return 8 * n_rows * n_classes <= usual_budget() // 4
+
+
+def step_cost(x: Tensor, n_classes: int, h: str) -> float:
+    """Multiplications of one training step over the rows, the unit of progress."""
+    n, d = x.shape
+    return float(n * d) * (2.0 * n_classes if h == "none" else 3.0 * n_classes + 2.0 * d)
 
 
 class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -157,7 +175,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         classes = np.where(problem.codes >= 0, problem.codes, classes)
         self.labels_ = name_rows(classes, self.classes_)
         self._keep_exemplars(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
-        self._finish(problem.rows, classes)
+        self._finish(problem, classes)
         return self
 
     def _problem(
@@ -174,7 +192,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         generator, device = self._generator(), device_of(self.device)
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
-        self.components_: Tensor | None = None
+        self._set_components(None)
         kept, (n_rows, n_features) = self._n_components(), engine.shape
         fewer = kept is not None and kept < n_features and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
@@ -182,7 +200,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
         if gram is not None and kept is not None:
             # In single precision, so that its last bits do not depend on how the rows were cut into shards.
-            self.components_ = leading_directions(gram.float(), kept).to(device)
+            self._set_components(leading_directions(gram.float(), kept).to(device))
             x = self._ordered(values, order, device)
         else:
             x = self._prepare(values, order, device)
@@ -209,13 +227,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The class of each row by number, and its outlier score where rows may be left out. (N,), (N,)"""
         return problem.engine.assign(self.head_, problem.prepare, scores=self.abstain > 0)
 
-    def _finish(self, order: IntArray, assigned: IntArray) -> None:
-        """Say what is to be said of the fit, once every row has its class.
+    def _finish(self, problem: FitProblem, assigned: IntArray) -> None:
+        """Check the result, and set the attributes that need it.
 
         Parameters
         ----------
-        order : (n,)
-            The number, among all rows, of each row that the method saw.
         assigned : (N,)
             The class of every row, by number.
         """
@@ -267,10 +283,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     @abstractmethod
     def _discover(self, problem: FitProblem) -> Head:
-        """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
+        """Train on the problem; sets ``history_``, ``n_iter_`` and the method's other fitted attributes."""
 
     def _keep_exemplars(self, problem: FitProblem, classes: Tensor) -> None:
-        """Keep what a method needs to go on with other rows."""
+        """Keep the rows that ``extend`` needs."""
 
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""
@@ -285,11 +301,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self.decide(*_on_cpu(self.head_.assess(x)))
+            codes[block] = self._reject(*_on_cpu(self.head_.assess(x)))
         return name_rows(codes, self.classes_)
 
-    def assess(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """``predict_proba`` and ``outlier_scores`` of the same rows, for the price of one."""
+    def _proba_and_score(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """``predict_proba`` and ``outlier_scores`` of the same rows, in one pass. (n, K), (n,)"""
         rows = self._rows_like_fitted(X)
         probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
@@ -297,8 +313,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             probabilities[block], scores[block] = _on_cpu(self.head_.assess(x))
         return probabilities, scores
 
-    def decide(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
-        """The number of the class of each row, by what ``assess`` says; -1 where it fits none. (n,)"""
+    def _reject(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
+        """The number of the likeliest class of each row; -1 where its outlier score is too large. (n,)"""
         classes: IntArray = np.where(scores > self.outlier_threshold_, UNLABELLED, probabilities.argmax(axis=1))
         return classes
 
@@ -307,13 +323,28 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         labels: NDArray[Any] = self.fit(X, y).labels_
         return labels
 
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Accuracy on the labelled rows, where discovered classes are matched with the labels that ``fit`` did not see.
+
+        A known class counts under its own name alone. Discovered classes and the other labels are matched one to one by
+        the Hungarian assignment. Rows without a label are ignored.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+        y : array-like of shape (n_rows,)
+            The true labels; -1, None, NaN or "" where they are unknown.
+        """
+        return discovery_accuracy(y, self.predict(X), self.known_classes_, self.new_classes_)
+
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """The probability of each class (columns as in ``classes_``) for each row."""
-        return self.assess(X)[0]
+        return self._proba_and_score(X)[0]
 
     def outlier_scores(self, X: ArrayLike) -> FloatArray:
         """How little each row fits any class: the larger, the less. Comparable between rows of one model alone."""
-        return self.assess(X)[1]
+        return self._proba_and_score(X)[1]
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The refined embedding h(x) of each row, in the directions that the training kept."""
@@ -395,14 +426,14 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             gram, scaled = SumOfSquares(n_features, device), self._preparation(device).scaled
             for block in row_blocks(n_rows, n_features):
                 gram.add(scaled(rows[block]))
-            self.components_ = leading_directions(gram.total, kept)
+            self._set_components(leading_directions(gram.total, kept))
         return self._ordered(rows, order, device)
 
     def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
         """The rows in this order, normalized and projected block by block: there is never a second copy of all."""
         n_features = rows.shape[1]
         x = torch.empty(
-            len(order), n_features if self.components_ is None else self.components_.shape[1], device=device
+            len(order), n_features if self._directions is None else self._directions.shape[1], device=device
         )
         prepare = self._preparation(device)
         for block in row_blocks(len(order), n_features):
@@ -418,9 +449,14 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         return self._ordered(rows, problem.rows, problem.x.device)
 
+    def _set_components(self, directions: Tensor | None) -> None:
+        """Keep the principal directions (D, d), and as ``components_`` in scikit-learn's shape (d, D)."""
+        self._directions = directions
+        self.components_: FloatArray | None = None if directions is None else directions.T.cpu().numpy()
+
     def _preparation(self, device: torch.device) -> Preparation:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preparation(self.normalize, self.components_, device)
+        return Preparation(self.normalize, self._directions, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -16,12 +16,16 @@ see a label say of its row.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from rpim._common.parallel import parallel_map
+from rpim._common.progress import Progress
+from rpim.core.checkpoint import Checkpoint
 from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
 from rpim.core.head import Head
 from rpim.core.initialization import ClassSizes, estimated_shares
@@ -33,6 +37,7 @@ from rpim.core.tensor_files import pack, unpack
 from rpim.core.training import Objective, Schedule, train
 from rpim.core.training_state import History
 from rpim.core.transforms import TRANSFORMS
+from rpim.estimators.base import step_cost
 from rpim.estimators.label_checks import LabelCheck
 
 N_FOLDS = 8
@@ -248,6 +253,32 @@ def train_from_clusters(
     return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
 
 
+def train_members(
+    trainer: Trainer, plans: list[MemberPlan], h: str, progress: Progress, checkpoint: Checkpoint | None
+) -> list[Member]:
+    """Train the members that the checkpoint does not have, each as a task."""
+    found: dict[int, Member] = {}
+    if checkpoint is not None:
+        device = trainer.x.device
+        kept = {number: Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
+        found = {number: member for number, member in kept.items() if [member.plan] == plans[number : number + 1]}
+    costs = [step_cost(trainer.x[:, : plan.n_directions], trainer.n_classes, h) * SCHEDULE.max_iter for plan in plans]
+    progress.expect(sum(costs))
+    progress.stage(f"training {len(plans)} members")
+    progress.advance(sum(costs[number] for number in found))
+    missing = [number for number in range(len(plans)) if number not in found]
+
+    def done(position: int, member: Member) -> None:
+        number = missing[position]
+        if checkpoint is not None:
+            checkpoint.keep_member(number, member.to_bytes())
+        progress.advance(costs[number])
+
+    trained = parallel_map(trainer, [plans[number] for number in missing], done)
+    found |= dict(zip(missing, trained, strict=True))
+    return [found[number] for number in range(len(plans))]
+
+
 @dataclass(frozen=True)
 class Combined:
     """What the members say together, of the rows that they were trained on.
@@ -335,3 +366,26 @@ def mean_history(members: Sequence[Member]) -> History:
         {name: sum(float(step[name]) for step in steps) / len(steps) for name in steps[0]}
         for steps in zip(*histories, strict=True)
     ]
+
+
+def warn_of_disagreement(combined: Combined, n_known: int) -> None:
+    """Warn where members do not agree on new classes, or most of them lost a class."""
+    losers = int((combined.lost > 0).sum())
+    if 2 * losers > len(combined.lost):
+        warnings.warn(
+            f"{losers} of {len(combined.lost)} members of the committee ended with classes that no row is in "
+            f"({float(combined.lost.double().mean()):.1f} on average): there may be fewer classes. Give a smaller "
+            "n_classes, or None to have it estimated.",
+            UserWarning,
+            stacklevel=6,
+        )
+    alone = torch.nonzero(combined.supporters[n_known:] < 2).flatten()
+    there = ~combined.stability[n_known:].isnan()
+    alone = alone[there[alone]]
+    if len(alone):
+        warnings.warn(
+            f"{len(alone)} of {len(there)} new classes were found by fewer than two members of the committee: there "
+            "may be fewer classes, or more rows are needed to tell them apart (stability_ says which).",
+            UserWarning,
+            stacklevel=6,
+        )

@@ -29,8 +29,8 @@ def nearest_centroid_head(centroids: Tensor, temperature: float) -> Head:
 class GCD(DiscoveryEstimator):
     """Semi-supervised k-means: labelled rows stay in their class, all others go to the nearest centroid.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     The published system first tunes the encoder by contrastive learning, which stored embeddings have had or not; what
     is left of it is its clustering. The best of several restarts by inertia is kept.
 

@@ -30,8 +30,8 @@ class SpreadLabels(TransductiveEstimator):
     A label can only spread where there is one. So the unlabelled rows far from every labelled one are clustered by
     k-means into the new classes, and these seeds spread along with the labels.
 
-    What was decided
-    ----------------
+    **What was decided.**
+
     * Far is: farther from the nearest labelled row than ``known_share`` of the labelled rows are from the nearest
       other one. Labelled rows and unlabelled ones of known classes are alike, so that share of the latter stays below
       the limit; 0.95 is the custom in the detection of foreign rows. No label of an unlabelled row is needed for it.

@@ -65,8 +65,8 @@ class ORCA(TwoViewEstimator):
     cross-entropy on the labelled rows, which is weakened as long as the unlabelled ones are unsure so that known
     classes do not race ahead; pairs of rows that should be of one class; and a pull towards classes evenly used.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     The published method trains the last block of an image encoder along. Here
 
     * what is trained instead is a shift of the embedding, between views that are stored or made by dropping features,

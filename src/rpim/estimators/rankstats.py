@@ -91,8 +91,8 @@ class RankStats(TwoViewEstimator):
     the new classes", nothing says the opposite, and unlabelled rows of new classes went to the known ones: on problems
     made of the labelled rows of four real feature sets this cost 10 points of All. ``incremental=True`` learns them so.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     See `rpim.estimators.two_views` for what takes the place of encoder, augmentation and random start. Besides:
 
     * Published, a pair is of one class when its five largest features are the very same; a layer is trained to make
@@ -233,12 +233,12 @@ class RankStats(TwoViewEstimator):
 
     def _features(self, x: Tensor) -> Tensor:
         """Rows in the features of the embedding: in principal directions, the same few are the largest of all rows."""
-        return x if self.components_ is None else x @ self.components_.T
+        return x if self._directions is None else x @ self._directions.T
 
     def _count_features(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> None:
         if self.n_shared is not None and self.n_shared > self.n_top:
             raise InputError(f"n_shared={self.n_shared} is larger than n_top={self.n_top}; give at most {self.n_top}.")
-        n_features = x.shape[1] if self.components_ is None else len(self.components_)
+        n_features = x.shape[1] if self._directions is None else len(self._directions)
         # of more than half of all features, any two choices overlap, whatever the rows are
         self.n_top_ = min(self.n_top, max(1, n_features // 2))
         if self.n_shared is not None:

@@ -37,8 +37,8 @@ class SelfTraining(TransductiveEstimator):
     A logistic regression is trained on the labelled rows, gives its class to every row that it is sure of, is trained
     again with these, and so on. The rows that it is never sure of are clustered into the new classes.
 
-    What was decided
-    ----------------
+    **What was decided.**
+
     * Sure is a probability above a threshold, not the best k rows of a round, which in the end are all rows.
     * The threshold is found on the labelled rows alone. A part of their classes, as large as that of the new ones, is
       hidden, and so is a quarter of the rows of the others. A regression trained on the rest judges the hidden rows;

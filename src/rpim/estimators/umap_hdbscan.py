@@ -36,8 +36,8 @@ class UMAPHDBSCAN(TransductiveEstimator):
     without a labelled row is a new class, so one stray label is enough to make a cluster a known one. Needs
     ``umap-learn``: ``pip install 'rpim[maps]'``.
 
-    What was decided
-    ----------------
+    **What was decided.**
+
     * UMAP has BERTopic's settings: 15 neighbors, 5 dimensions, no minimal distance. Rows of length one are compared
       by Euclidean distance, which orders them as the cosine does. It sees no labels.
     * HDBSCAN cannot be told a number of classes. The usual handle on it is the smallest size of a cluster. So if
