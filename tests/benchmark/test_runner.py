@@ -466,7 +466,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_interruption_ends_every_process(benchmark, sent):
-    endless = {**FAST_PIM, "max_iter": 10**9, "schedule": "paper"}
+    endless = {**FAST_PIM, "max_iter": 10**9, "preset": "paper"}
     process = started(save("birds.npz"), "--config", config(kmeans={}, pim=endless), "--jobs", 1, "-o", "out")
     try:
         wait_for_cells(process, Path("out/cells.jsonl"), 1)

@@ -16,7 +16,7 @@ from rpim.estimators.presets import AUTO
 class PIM(PlainInfoMaxEstimator):
     """CE + M + lambda C: RPIM without its transformation, pseudo-labels and mixed labels.
 
-    ``RPIM(objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False), ...)`` with the same `n_members`
+    ``RPIM(objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False), ...)`` with as many members
     gives the same bits. The PIM of the literature is
     ``PIM(preset="paper", objective=InfoMaxObjective(weight_decay=0.01))``: lambda searched without labels, one start,
     1000 steps.

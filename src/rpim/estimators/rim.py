@@ -28,8 +28,8 @@ class RIM(PlainInfoMaxEstimator):
     n_members : int, default=1
         Number of members of the committee; 1 is a single fit.
     objective : InfoMaxObjective, optional
-        Its `trade_off` (here 1.0 by default), `weight_decay`, `temperature` and `class_sizes` ("equal" by default) are
-        used; the other parameters are of terms that RIM does not have and must be left at their defaults.
+        Its `trade_off` (here 1.0 by default), `weight_decay` and `temperature` are used; the other parameters are of
+        terms that RIM does not have and must be left at their defaults.
     n_init : int, optional
         Start a single fit from the best of that many restarts of semi-supervised k-means; ``None`` starts it from
         merged clusters.
@@ -76,7 +76,8 @@ class RIM(PlainInfoMaxEstimator):
 
     preset = "default"
     search = AUTO
-    own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 1.0, "weight_decay": 0.01, "class_sizes": "equal"}
+    absent: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent, "class_sizes": "equal"}
+    own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 1.0, "weight_decay": 0.01}
 
     def __init__(
         self,
