@@ -21,6 +21,8 @@ class PIM(PlainInfoMaxEstimator):
     ``PIM(preset="paper", objective=InfoMaxObjective(weight_decay=0.01))``: lambda searched without labels, one start,
     1000 steps.
 
+    See `RPIM` for further attributes.
+
     Parameters
     ----------
     n_classes : int, optional
@@ -75,8 +77,6 @@ class PIM(PlainInfoMaxEstimator):
         Number of steps.
     head_ : Head
         The trained prototypes.
-
-    The other attributes of `RPIM` are there too.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints

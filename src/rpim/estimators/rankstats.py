@@ -111,7 +111,7 @@ class RankStats(TwoViewEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     n_top : int
         How many of the largest features are compared; never more than half of all features.
     n_shared : int, optional
@@ -123,16 +123,20 @@ class RankStats(TwoViewEstimator):
         rows the class that the first gives them with a weight that ramps up to one; it is then the one that predicts.
     ramp_up_epochs : int
         How long the weights that ramp up take.
-    n_epochs, batch_size : int
-        Passes over all rows, and the rows of a batch.
-    learning_rate, weight_decay : float
-        Adam's.
+    n_epochs : int, default=30
+        Number of epochs.
+    batch_size : int, default=512
+        Number of rows in a batch.
+    learning_rate : float, default=1e-3
+        Adam's learning rate in the first epoch; it falls as a cosine.
+    weight_decay : float, default=0.0
+        L2 penalty of Adam.
     feature_dropout : float
         The share of features dropped to make a view, where no views are given.
     temperature : float
         The factor of the logits.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
     normalize : bool
         Scale rows to unit length.
     device : str, optional
@@ -144,8 +148,14 @@ class RankStats(TwoViewEstimator):
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The centroids; the largest logit is that of the nearest one.
     n_top_, n_shared_ : int
         The numbers of features that were used.
     history_ : list of dict

@@ -21,6 +21,8 @@ class RIM(PlainInfoMaxEstimator):
     unit rows, prototypes without a bias, a temperature, the start of semi-supervised k-means, Adam on the full batch;
     the L2 penalty is Adam's weight decay. PIM is this with a lambda that is searched.
 
+    See `RPIM` for further attributes.
+
     Parameters
     ----------
     n_classes : int, optional
@@ -68,8 +70,6 @@ class RIM(PlainInfoMaxEstimator):
         Number of steps.
     head_ : Head
         The trained prototypes.
-
-    The other attributes of `RPIM` are there too.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints

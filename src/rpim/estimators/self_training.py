@@ -53,22 +53,36 @@ class SelfTraining(TransductiveEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     n_rounds : int
         How often the classifier is trained again, at most.
-    n_init, max_iter : int
-        Restarts of k-means, and the rounds of one at most.
+    n_init : int, default=10
+        Number of restarts of k-means.
+    max_iter : int, default=100
+        Largest number of iterations of a restart.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`; ``labels_`` is what self-training and k-means say, ``predict`` the nearest class mean.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``: what self-training and k-means say; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     history_ : list of dict
         The strength, the threshold, and how many rows were rejected.
     n_iter_ : int

@@ -22,6 +22,8 @@ class TIM(PlainInfoMaxEstimator):
     0.1. Here the new classes' prototypes start at the centroids of semi-supervised k-means, and CE has weight one, as
     in PIM, from which it then differs in the marginal alone. alpha is the published 0.1.
 
+    See `RPIM` for further attributes.
+
     Parameters
     ----------
     n_classes : int, optional
@@ -69,8 +71,6 @@ class TIM(PlainInfoMaxEstimator):
         Number of steps.
     head_ : Head
         The trained prototypes.
-
-    The other attributes of `RPIM` are there too.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints

@@ -64,15 +64,27 @@ class UMAPHDBSCAN(TransductiveEstimator):
         The neighbors by which HDBSCAN measures density, the row itself included.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings before UMAP; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep before UMAP; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`; ``labels_`` is what HDBSCAN says, ``predict`` the nearest class mean.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``: what HDBSCAN says; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     n_classes_ : int
         How many classes were found.
     history_ : list of dict
