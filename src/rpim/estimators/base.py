@@ -246,7 +246,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
 
     def _name_classes(self, known: NDArray[Any]) -> None:
-        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
+        n_classes = len(self.head_.prototypes)  # a method that does not take a number may have found another
         self.known_classes_ = known
         self.classes_ = name_new_classes(known, n_classes - len(known))
         self.new_classes_ = self.classes_[len(known) :]

@@ -3,15 +3,14 @@
 A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
 differ in all of them, and each does not see a part of the labels.
 
-1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
+1. `plan_members` draws what each member varies; a `Trainer` trains one. Members are independent of each other.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
    classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
    on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
    (`neighbors.py`) and classes into balance (`balance`).
 3. The average is distilled into one linear head (`distillation.py`), the model.
 
-What falls out of it: probabilities that can be believed, the stability of each class, and what members that did not
-see a label say of its row.
+It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ N_FOLDS = 8
 """A member does not see an eighth of the labels of each class."""
 
 N_DIRECTIONS = 128
-"""Members see the rows in so many principal directions: wider ones are no better, and cost twice as much."""
+"""Number of principal directions of the rows of a member: more are no better, and cost twice as much."""
 
 TRADE_OFFS = {"equal": (0.1,), "estimated": (0.1, 0.2, 0.5, 1.0)}
 """The values of lambda: where classes differ in size, M pulls them together, and a larger lambda holds against it."""
@@ -83,7 +82,7 @@ def plan_members(
     trade_offs: Sequence[float] | None = None,
     n_embeddings: int = 1,
 ) -> list[MemberPlan]:
-    """Who varies what. Every four members have every representation, every eight hide every label once.
+    """Plan what each member varies. Every four members have every representation, every eight hide every label once.
 
     Parameters
     ----------
@@ -281,7 +280,7 @@ def train_members(
 
 @dataclass(frozen=True)
 class Combined:
-    """What the members say together, of the rows that they were trained on.
+    """The combined predictions of the members on the rows that they were trained on.
 
     Parameters
     ----------
@@ -296,7 +295,7 @@ class Combined:
     lost : (n_members,)
         How many classes each member lost: those that no row chose.
     label_check : LabelCheck
-        What the members that did not see a label say of its row.
+        Comparison of the labels with the out-of-bag predictions.
     """
 
     probabilities: Tensor
@@ -348,7 +347,7 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:
-    """What the members that did not see a label say of its row, on average. (n_labelled, K)"""
+    """Mean probabilities of each labelled row by the members that did not see its label. (n_labelled, K)"""
     total = x.new_zeros(len(trainer.labels), trainer.n_classes)
     count = x.new_zeros(len(trainer.labels), 1)
     for m, member in enumerate(members):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Names:
-    """What the classes are called once a person has labelled some of the new rows.
+    """The names of the classes after some of the new rows were labelled.
 
     A name that the model does not know is a class of its own, unless most of its rows are in one discovered class:
     then it is the name of that class.
@@ -152,7 +152,7 @@ def _with_names(old: Head, named: Names, labelled: Tensor, labels: Tensor) -> He
 
 
 def _as_long_as(directions: Tensor, prototypes: Tensor) -> Tensor:
-    """Scaled to the mean length of prototypes that are trained: it is how sure a row can be of the class."""
+    """Scale directions to the mean norm of trained prototypes, which sets how confident predictions can be."""
     longer: Tensor = torch.nn.functional.normalize(directions, dim=1).mul_(prototypes.norm(dim=1).mean())
     return longer
 

@@ -34,10 +34,10 @@ from rpim.estimators.presets import AUTO, DEFAULTS, PRESETS, SCHEDULES, Hyperpar
 from rpim.estimators.training_start import CommitteeFindings, Search, TrainingStart
 
 COMMITTEE_ROWS = 50_000
-"""Members see no more rows than this, or a hundred a class: what they cost does not grow with the data."""
+"""Largest number of rows that members see, or a hundred per class: their cost does not grow with the data."""
 
 FACTOR_ROWS = 20_000
-"""About so many rows settle the factor of the logits after a training on all rows: one number."""
+"""About how many rows the factor of the logits is fitted on after a training on all rows."""
 
 
 class InfoMaxEstimator(DiscoveryEstimator):

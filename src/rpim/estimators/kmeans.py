@@ -17,9 +17,9 @@ from rpim.estimators.gcd import GCD
 
 
 class KMeans(GCD):
-    """k-means on all rows, without a look at the labels; its clusters then get the names of the classes they fit best.
+    """k-means on all rows, without the labels; its clusters then get the names of the classes they match best.
 
-    A label serves to name a cluster alone: the known classes go to the clusters that share most labelled rows with
+    Labels only name clusters: the known classes go to the clusters that share most labelled rows with
     them (one to one), and the clusters that are left are the new classes. On stored embeddings nothing had to change.
 
     Parameters

@@ -153,7 +153,7 @@ class SpreadLabels(TransductiveEstimator):
 
 
 def distances_to_labelled(
-    labelled: NDArray[np.float32], free: NDArray[np.float32], known_share: float
+    labelled: NDArray[np.float32], unlabelled: NDArray[np.float32], known_share: float
 ) -> tuple[NDArray[np.float32], float]:
     """How far each unlabelled row is from the nearest labelled one, and the limit beyond which that is far.
 
@@ -164,5 +164,5 @@ def distances_to_labelled(
     """
     neighbors = NearestNeighbors(n_neighbors=1).fit(labelled)
     among_themselves, _ = neighbors.kneighbors()  # of each labelled row without itself
-    away, _ = neighbors.kneighbors(free)
+    away, _ = neighbors.kneighbors(unlabelled)
     return away[:, 0], float(np.quantile(among_themselves[:, 0], known_share))

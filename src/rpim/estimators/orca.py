@@ -1,4 +1,4 @@
-"""ORCA, a margin that shrinks as the unlabelled rows become sure.
+"""ORCA, a margin that shrinks as predictions of the unlabelled rows become confident.
 
 Cao, Brbić and Leskovec, "Open-World Semi-Supervised Learning", ICLR 2022.
 """

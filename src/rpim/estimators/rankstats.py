@@ -1,4 +1,4 @@
-"""RankStats+, ranking statistics in the generalized setting.
+"""RankStats+, ranking statistics for generalized category discovery.
 
 Han, Rebuffi, Ehrhardt, Vedaldi and Zisserman, "Automatically Discovering and Learning New Visual Categories with
 Ranking Statistics", ICLR 2020 (AutoNovel, TPAMI 2021); taken to unlabelled rows of known and new classes alike by Vaze,
@@ -80,7 +80,7 @@ def ramp_up(epoch: int, n_epochs: int) -> float:
 
 
 class RankStats(TwoViewEstimator):
-    """Rows whose largest features are the same ones are taken to be of one class.
+    """Rows with the same largest features are assumed to be of one class.
 
     As GCD's RankStats+, one classifier of all classes: its known classes learn the labels, and all its classes learn
     which pairs of unlabelled rows of a batch belong together, as their ranking statistics say: those whose largest
@@ -219,22 +219,22 @@ class RankStats(TwoViewEstimator):
 
         def loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             labelled = rows < len(problem.labels)
-            free = ~labelled
+            unlabelled = ~labelled
             one, two = (network.refine(view) for view in self._two_views(problem, rows))
             logits = network.logits(one)
             p, p_other = logits.softmax(dim=1), network.logits(two).softmax(dim=1)  # (n, K) each
-            same = shared_top_features(self._features(problem.x[rows[free]]), self.n_top_) >= self.n_shared_
+            same = shared_top_features(self._features(problem.x[rows[unlabelled]]), self.n_top_) >= self.n_shared_
             ramp = ramp_up(epoch, self.ramp_up_epochs)
             labels = problem.labels[rows[labelled]]
             terms = {
                 "labels": label_loss(logits[labelled, : problem.n_known], labels),
-                "pairs": pair_loss(p[free], p_other[free], same),
+                "pairs": pair_loss(p[unlabelled], p_other[unlabelled], same),
                 "consistency": self.consistency_weight * ramp * consistency_loss(p, p_other),
             }
             if self.incremental:
                 second = network.logits(one, head=1)
                 terms["incremental"] = label_loss(second[labelled], labels) + ramp * label_loss(
-                    second[free], logits[free].detach().argmax(dim=1)
+                    second[unlabelled], logits[unlabelled].detach().argmax(dim=1)
                 )
             return terms
 

@@ -2,7 +2,7 @@
 
 McInnes, Healy and Melville, "UMAP: Uniform Manifold Approximation and Projection for Dimension Reduction", 2018;
 Campello, Moulavi and Sander, "Density-Based Clustering Based on Hierarchical Density Estimates", PAKDD 2013, as
-scikit-learn has it; the two in a row with these settings: Grootendorst, "BERTopic", 2022.
+scikit-learn has it; the two in a row with these hyperparameters: Grootendorst, "BERTopic", 2022.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class UMAPHDBSCAN(TransductiveEstimator):
 
     **What was decided.**
 
-    * UMAP has BERTopic's settings: 15 neighbors, 5 dimensions, no minimal distance. Rows of length one are compared
+    * UMAP has BERTopic's hyperparameters: 15 neighbors, 5 dimensions, no minimal distance. Unit rows are compared
       by Euclidean distance, which orders them as the cosine does. It sees no labels.
-    * HDBSCAN cannot be told a number of classes. The usual handle on it is the smallest size of a cluster. So if
+    * HDBSCAN does not take a number of classes. What controls it is usually the minimum cluster size. So if
       ``n_classes`` is given, that size is sought by bisection, from 5 to the mean size of a class, and the one is kept
       whose classes, known ones and clusters without a label, are nearest to ``n_classes`` in number; of equals the
       one that leaves the fewest rows as noise. That may still be **another number of classes than was asked for**: a
@@ -55,7 +55,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
     n_classes : int, optional
         How many classes to aim at, known and unknown. ``None`` leaves it to HDBSCAN.
     n_neighbors : int
-        Neighbors of a row in UMAP's graph; fewer where there are not so many rows.
+        Neighbors of a row in UMAP's graph, at most the number of other rows.
     map_components : int
         Dimensions of the map.
     min_cluster_size : int
@@ -162,8 +162,8 @@ class UMAPHDBSCAN(TransductiveEstimator):
         best = min(tried, key=lambda one: (abs(one.n_classes - problem.n_classes), one.n_noise))
         if self.n_classes is not None and best.n_classes != self.n_classes:
             warnings.warn(
-                f"HDBSCAN found {best.n_classes} classes and not n_classes={self.n_classes}, because it cannot be told "
-                "a number; see history_ for what it finds with other sizes of clusters.",
+                f"HDBSCAN found {best.n_classes} classes and not n_classes={self.n_classes}, because it does not "
+                "take a number; history_ has what it finds with other minimum cluster sizes.",
                 UserWarning,
                 stacklevel=4,
             )

@@ -92,9 +92,9 @@ class UNO(TwoViewEstimator):
     n_classes : int, optional
         Number of classes, known and new together. ``None`` estimates it.
     n_heads : int
-        Heads of K classes, and over-clustering heads as well.
+        Number of heads of K classes, and of over-clustering heads.
     overclustering : int
-        An over-clustering head has so many times K clusters, at most one a row.
+        Number of clusters of an over-clustering head, as a multiple of K; at most one per row.
     sinkhorn_epsilon : float
         The assignment is made from exp(cosine / epsilon): smaller is harder.
     n_epochs : int, default=30
@@ -205,11 +205,11 @@ class UNO(TwoViewEstimator):
         def loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             y = labels[rows]
             first, second = (network.refine(view) for view in self._two_views(problem, rows))
-            free = y < 0
+            unlabelled = y < 0
             terms = {f"head_{k}": self._unified(network, k, first, second, y, factors[k]) for k in range(n_heads)}
             for k in range(n_heads):
                 j = n_heads + k
-                unified = self._unified(network, j, first[free], second[free], y[free], factors[j])
+                unified = self._unified(network, j, first[unlabelled], second[unlabelled], y[unlabelled], factors[j])
                 terms[f"overclustering_{k}"] = unified
             return {name: term / len(terms) for name, term in terms.items()}
 
