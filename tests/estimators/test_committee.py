@@ -552,8 +552,8 @@ def test_a_long_tail_is_trained_on_with_its_own_shares(many, small_committee, mo
     X, truth = X[keep], truth[keep]
     y = np.where((truth < 4) & (np.arange(len(X)) % 2 == 0), truth, -1)
     shares = []
-    real = RPIM._objective
-    monkeypatch.setattr(RPIM, "_objective", lambda self, *a: shares.append(a[1:]) or real(self, *a))
+    real = RPIM._training_objective
+    monkeypatch.setattr(RPIM, "_training_objective", lambda self, *a: shares.append(a[1:]) or real(self, *a))
     RPIM(6, n_members=2, objective=InfoMaxObjective(class_sizes="estimated"), max_iter=3, random_state=0).fit(X, y)
     [last] = shares[-1]
     assert last.sum() == pytest.approx(1.0, abs=1e-5)

@@ -259,7 +259,7 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     assert "training 8 members" in stages
     assert stages.index("training 8 members") < stages.index("distilling the committee")
     model = Discovery.load(versions.folder(1)).model
-    assert (model.n_members_, model.n_members, model.trade_off, model.class_sizes) == (8, 8, "auto", "auto")
+    assert (model.n_members_, model.n_members, model.objective) == (8, 8, None)
     post("version", version=1)
     # A label that a person has decided about is not asked about again; the third still is.
     assert [one["row"] for one in listed(client)["items"]] == [left["row"]]

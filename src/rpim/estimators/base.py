@@ -452,7 +452,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     def _set_components(self, directions: Tensor | None) -> None:
         """Keep the principal directions (D, d), and as ``components_`` in scikit-learn's shape (d, D)."""
         self._directions = directions
-        self.components_: FloatArray | None = None if directions is None else directions.T.cpu().numpy()
+        self.components_: FloatArray | None = None if directions is None else directions.T.cpu().numpy().copy()
 
     def _preparation(self, device: torch.device) -> Preparation:
         """What is done to each row; the directions are those of the fit, if it has found them."""
