@@ -36,7 +36,7 @@ from rpim.core.head import Head
 from rpim.core.row_blocks import InMemory
 from rpim.core.training import Objective, gradient
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators import base
+from rpim.estimators import problem
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
 METHODS = {"PIM": PIM, "RPIM": RPIM}
@@ -220,7 +220,7 @@ def memory_of_a_fit(n: int, d: int, k: int, cached: bool) -> float:
     X, y = rows_and_labels(n, d, k)
     RPIM(2, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
     if not cached:
-        base.usual_budget = lambda: 0
+        problem.usual_budget = lambda: 0
     before = peak_memory_mb()
     RPIM(k, n_members=1, max_iter=2, random_state=0).fit(X, y)
     return peak_memory_mb() - before

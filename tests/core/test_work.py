@@ -15,7 +15,8 @@ from rpim.core.head import Head
 from rpim.core.row_blocks import InMemory
 from rpim.core.training import Objective, Schedule, gradient, train
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators import base, committee
+from rpim.estimators import committee
+from rpim.estimators import problem as problem_module
 
 N, D, K, LABELLED = 2000, 64, 40, 400
 PIM = Objective(pseudo_labels=False, mixed_labels=False)
@@ -119,7 +120,7 @@ def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypa
     monkeypatch.setattr(committee, "InMemory", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
     first = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached == [True] * 5, "four members, and one more that sees their votes"
-    monkeypatch.setattr(base, "usual_budget", lambda: 4 * 8 * 180 * 6 - 1)
+    monkeypatch.setattr(problem_module, "usual_budget", lambda: 4 * 8 * 180 * 6 - 1)
     second = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached[5:] == [False] * 5
     assert (first.labels_ == second.labels_).all()

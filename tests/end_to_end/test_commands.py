@@ -445,7 +445,7 @@ BAD_INPUT = {
     "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
     "unknown settings": (lambda: (save("d.npz"), "--preset", "x"), "--preset 'x' is unknown: choose among"),
     "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of InfoMaxObjective must be"),
-    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
+    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of InfoMaxObjective must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
     "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
     "abstain for GCD": (

@@ -12,8 +12,8 @@ from rpim._common.progress import Progress
 from rpim.core.initialization import Start, estimated_shares, single_start
 from rpim.core.training import Objective
 from rpim.estimators import RIM, TIM
-from rpim.estimators.base import Problem
 from rpim.estimators.committee import sizes_at_start, train_from_clusters
+from rpim.estimators.problem import Problem
 
 LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
 

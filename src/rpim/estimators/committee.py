@@ -36,8 +36,8 @@ from rpim.core.tensor_files import pack, unpack
 from rpim.core.training import Objective, Schedule, train
 from rpim.core.training_state import History
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators.base import step_cost
 from rpim.estimators.label_checks import LabelCheck
+from rpim.estimators.problem import step_cost
 
 N_FOLDS = 8
 """A member does not see an eighth of the labels of each class."""

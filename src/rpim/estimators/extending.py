@@ -23,8 +23,8 @@ from rpim.core.training import train
 from rpim.core.training_state import History
 from rpim.data.checks import label_array
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
-from rpim.estimators.base import Problem, caches_probabilities
 from rpim.estimators.presets import Hyperparameters
+from rpim.estimators.problem import Problem, caches_probabilities
 
 if TYPE_CHECKING:
     from rpim.estimators.infomax import InfoMaxEstimator

@@ -14,7 +14,8 @@ from torch import Tensor
 from rpim.core.head import Head
 from rpim.core.kmeans import Clustering, semi_supervised_kmeans
 from rpim.core.transforms import Transform
-from rpim.estimators.base import DiscoveryEstimator, Problem
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.problem import Problem
 
 
 def nearest_centroid_head(centroids: Tensor, temperature: float) -> Head:

@@ -26,11 +26,12 @@ from rpim.core.training import Objective, Schedule
 from rpim.core.transforms import TRANSFORMS
 from rpim.data.labels import IntArray
 from rpim.estimators import committee
-from rpim.estimators.base import DiscoveryEstimator, FitProblem, caches_probabilities, step_cost
+from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
 from rpim.estimators.objective import OBJECTIVE_DEFAULTS, InfoMaxObjective
 from rpim.estimators.paper_search import paper_search
 from rpim.estimators.presets import AUTO, DEFAULTS, PRESETS, SCHEDULES, Hyperparameters
+from rpim.estimators.problem import FitProblem, caches_probabilities, step_cost
 from rpim.estimators.training_start import CommitteeFindings, Search, TrainingStart
 
 COMMITTEE_ROWS = 50_000

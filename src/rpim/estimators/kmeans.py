@@ -12,8 +12,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from rpim.core.kmeans import Clustering, kmeans
-from rpim.estimators.base import Problem
 from rpim.estimators.gcd import GCD
+from rpim.estimators.problem import Problem
 
 
 class KMeans(GCD):

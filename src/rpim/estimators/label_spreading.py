@@ -20,7 +20,7 @@ from sklearn.semi_supervised import LabelSpreading
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from rpim.estimators.base import Problem
+from rpim.estimators.problem import Problem
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new, nearest_row
 
 

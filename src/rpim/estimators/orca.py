@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from rpim._common.blocks import row_blocks
 from rpim.core.head import Head
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 

@@ -17,9 +17,9 @@ from rpim.core.kmeans import kmeans
 from rpim.core.row_blocks import InMemory
 from rpim.core.training import Objective, Schedule, train
 from rpim.core.transforms import Transform
-from rpim.estimators.base import FitProblem, step_cost
 from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.presets import AUTO, PRESETS, Hyperparameters
+from rpim.estimators.problem import FitProblem, step_cost
 from rpim.estimators.training_start import Search
 from rpim.metrics import clustering_accuracy
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from rpim._common.errors import InputError
 from rpim.core.head import Head
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 EPSILON = 1e-6

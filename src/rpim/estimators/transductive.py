@@ -16,8 +16,9 @@ from torch import Tensor
 from rpim.core.head import Head
 from rpim.core.kmeans import class_means, kmeans
 from rpim.data.labels import IntArray
-from rpim.estimators.base import DiscoveryEstimator, FitProblem, FloatArray, Problem
+from rpim.estimators.base import DiscoveryEstimator, FloatArray
 from rpim.estimators.gcd import nearest_centroid_head
+from rpim.estimators.problem import FitProblem, Problem
 
 
 class TransductiveEstimator(DiscoveryEstimator):

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from rpim.core.head import Head
 from rpim.core.sinkhorn import sinkhorn
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 
