@@ -602,6 +602,18 @@ BAD_INPUT = {
         lambda: json_file('{"methods": {"pim": {"max_iter": -3}}}'),
         "The method 'pim': The 'max_iter' parameter of PIM must be",
     ),
+    "parameter of RPIM alone": (
+        lambda: json_file('{"methods": {"pim": {"eta": 0.1}}}'),
+        "The method 'pim': the parameter 'eta' is unknown",
+    ),
+    "value of the objective": (
+        lambda: json_file('{"methods": {"rpim": {"objective__eta": -1.0}}}'),
+        "The method 'rpim': The 'eta' parameter of InfoMaxObjective must be",
+    ),
+    "against the preset": (
+        lambda: json_file('{"methods": {"rpim": {"preset": "paper", "n_members": 16}}}'),
+        "The method 'rpim': n_members=16 contradicts preset='paper', which has n_members=1",
+    ),
     "seed of a method": (
         lambda: json_file('{"methods": {"pim": {"random_state": 3}}}'),
         "The method 'pim' sets random_state, which the benchmark itself does",

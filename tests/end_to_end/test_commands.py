@@ -447,6 +447,10 @@ BAD_INPUT = {
     "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of InfoMaxObjective must be"),
     "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of InfoMaxObjective must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
+    "against the preset": (
+        lambda: (save("d.npz"), "--preset", "paper"),
+        "--beta 0.2 contradicts --preset paper, which has --beta 0.05: leave --beta out, or use --preset default.",
+    ),
     "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
     "abstain for GCD": (
         lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
