@@ -90,7 +90,7 @@ def test_parameters_of_the_objective_have_two_names():
     flat, nested = checked_methods(
         {"a": {"method": "rpim", "eta": 0.1}, "b": {"method": "rpim", "objective__eta": 0.1}}
     )
-    assert flat.parameters == {"eta": 0.1}, "as the config has it"
+    assert flat.parameters == nested.parameters == {"eta": 0.1}, "so both are the same cell"
     assert flat.estimator().objective == nested.estimator().objective == InfoMaxObjective(eta=0.1)
 
 

@@ -13,7 +13,6 @@ from rpim._common.errors import InputError, choose, first_line, meant
 from rpim.benchmark.splits import Split
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import nested_names
 from rpim.runs.saved_model import METHODS
 
@@ -28,7 +27,7 @@ class Method:
     name: str
     method: str
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Those of the objective with or without ``objective__``."""
+    """Those of the objective without ``objective__``."""
 
     def estimator(self) -> DiscoveryEstimator:
         """The estimator with these parameters."""
@@ -83,6 +82,7 @@ def _method(name: str, entry: Any) -> Method:
         if parameter in _DECIDED_HERE:
             raise InputError(f"The method {name!r} sets {parameter}, which the benchmark itself does: leave it out.")
         choose(f"The method {name!r}: the parameter", parameter, _parameter_names(model))
+    parameters = {key.removeprefix("objective__"): value for key, value in parameters.items()}
     try:
         Method(name, method, parameters).estimator()._validate_params()
     except (InvalidParameterError, InputError) as error:
@@ -94,7 +94,7 @@ def _parameter_names(model: DiscoveryEstimator) -> list[str]:
     """What a config may set; parameters of the objective with and without ``objective__``."""
     names = [name for name in model.get_params() if name != "objective"]
     short = [name.removeprefix("objective__") for name in names]
-    absent = model.absent if isinstance(model, InfoMaxEstimator) else {}
+    absent = model.absent_terms
     return [name for name in dict.fromkeys((*short, *names)) if name.removeprefix("objective__") not in absent]
 
 

@@ -60,7 +60,6 @@ def check_problem(
 def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The method by its name, with what was said of it, on a device that is there."""
     from rpim._common.devices import checked_device
-    from rpim.estimators.infomax import InfoMaxEstimator
     from rpim.estimators.objective import nested_names
     from rpim.runs.saved_model import METHODS
 
@@ -71,12 +70,8 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
     elif preset != "default":
         raise InputError(f"--preset is not for --method {name}: leave it out.")
     parameters = nested_names(type(model), given)
-    absent = model.absent if isinstance(model, InfoMaxEstimator) else {}
-    unknown = sorted(
-        said
-        for said, nested in zip(given, parameters, strict=True)
-        if said in absent or nested not in model.get_params()
-    )
+    there = {name.removeprefix("objective__") for name in model.get_params()} - set(model.absent_terms)
+    unknown = sorted(set(given) - there)
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
     if device is not None:

@@ -68,6 +68,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     uses_views: ClassVar[bool] = False
     """Whether the method compares two views of an item, and so can use those that a feature set stores."""
 
+    absent_terms: ClassVar[dict[str, Any]] = {}
+    """Parameters of `InfoMaxObjective` that the method does not have, each with the value that leaves its term out."""
+
     @classmethod
     def missing_extra(cls) -> str | None:
         """What has to be installed before the method can be used, in a sentence; None where nothing has to."""

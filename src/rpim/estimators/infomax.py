@@ -55,9 +55,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     marginal_rows: Literal["all", "unlabelled"] = "all"
     search_: Search
 
-    absent: ClassVar[dict[str, Any]] = {}
-    """The parameters of the objective that the method does not have, with the value that stands for it."""
-    own_defaults: ClassVar[dict[str, Any]] = {}
+    _own_defaults: ClassVar[dict[str, Any]] = {}
     """What "auto" is for this method, where the preset does not decide it."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -96,7 +94,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _check_absent(self, objective: InfoMaxObjective) -> None:
         """Raise where a parameter is set of a term that the method does not have."""
-        for name, absent in self.absent.items():
+        for name, absent in self.absent_terms.items():
             given = getattr(objective, name)
             if given not in (OBJECTIVE_DEFAULTS[name], absent):
                 method = type(self).__name__
@@ -108,7 +106,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         for name, value in published.items():
             given = self._given(name)
             # The number of restarts, like max_iter, is what the procedure costs, not what it is.
-            free = name in self.absent or (name == "n_init" and given is not None)
+            free = name in self.absent_terms or (name == "n_init" and given is not None)
             if not free and not (isinstance(given, str) and given == AUTO) and given != value:
                 raise InputError(
                     f"{name}={given!r} contradicts preset='paper', which has {name}={value!r}: leave {name} out, or "
@@ -118,7 +116,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def _terms(self) -> InfoMaxObjective:
         """The objective without the terms that the method does not have."""
         objective = InfoMaxObjective() if self.objective is None else self.objective
-        return clone(objective).set_params(**self.absent) if self.absent else objective
+        return clone(objective).set_params(**self.absent_terms) if self.absent_terms else objective
 
     def _given(self, name: str) -> Any:
         """The parameter of the estimator or of its objective."""
@@ -129,7 +127,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         value = self._given(name)
         if not (isinstance(value, str) and value == AUTO):
             return value
-        return self.own_defaults.get(name, PRESETS[self.preset].get(name, AUTO))
+        return self._own_defaults.get(name, PRESETS[self.preset].get(name, AUTO))
 
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
@@ -380,7 +378,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
 class PlainInfoMaxEstimator(InfoMaxEstimator):
     """Without RPIM's transformation, pseudo-labels and mixed labels: what RIM, TIM and PIM are."""
 
-    absent: ClassVar[dict[str, Any]] = {
+    absent_terms: ClassVar[dict[str, Any]] = {
         "h": "none",
         "rank": None,
         "eta": 0.0,

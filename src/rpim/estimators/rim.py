@@ -76,8 +76,8 @@ class RIM(PlainInfoMaxEstimator):
 
     preset = "default"
     search = AUTO
-    absent: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent, "class_sizes": "equal"}
-    own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 1.0, "weight_decay": 0.01}
+    absent_terms: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent_terms, "class_sizes": "equal"}
+    _own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 1.0, "weight_decay": 0.01}
 
     def __init__(
         self,

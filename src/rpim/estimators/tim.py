@@ -78,8 +78,8 @@ class TIM(PlainInfoMaxEstimator):
     preset = "default"
     search = AUTO
     marginal_rows = "unlabelled"
-    absent: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent, "class_sizes": "equal"}
-    own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 0.1, "weight_decay": 0.01}
+    absent_terms: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent_terms, "class_sizes": "equal"}
+    _own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 0.1, "weight_decay": 0.01}
 
     def __init__(
         self,

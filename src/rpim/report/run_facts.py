@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.infomax import COMMITTEE_ROWS, InfoMaxEstimator
+from rpim.estimators.infomax import COMMITTEE_ROWS
 from rpim.runs.discovery import Discovery
 from rpim.runs.saved_model import describe, plain
 
@@ -116,11 +116,10 @@ def parameters(model: DiscoveryEstimator) -> list[Parameter]:
     """All parameters of the method, those that were searched, estimated or given before those left as they are."""
     facts = describe(model)[0]
     usual = type(model)().get_params()
-    absent = model.absent if isinstance(model, InfoMaxEstimator) else {}
     found = []
     for nested, given in model.get_params().items():
         name = nested.removeprefix("objective__")
-        if name in _NOT_SHOWN or name in absent:
+        if name in _NOT_SHOWN or name in model.absent_terms:
             continue
         given = plain(given)
         value = facts["resolved"].get(name, given)

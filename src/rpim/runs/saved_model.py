@@ -136,10 +136,9 @@ def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
     """What the parameters left to "auto" (or None, for the number of classes) became."""
     given = model.get_params()
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
-    absent = model.absent if isinstance(model, InfoMaxEstimator) else {}
     for nested, value in given.items():
         name = nested.removeprefix("objective__")
-        if name in absent:
+        if name in model.absent_terms:
             continue
         if isinstance(value, str) and value == "auto":
             searched = f"{name}_" in _FOUND and hasattr(model, f"{name}_")
