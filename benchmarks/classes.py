@@ -20,7 +20,7 @@ import numpy as np
 
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, Case, largest_known, load
-from rpim import RPIM, estimate_n_classes, gcd_accuracy
+from rpim import RPIM, InfoMaxObjective, estimate_n_classes, gcd_accuracy
 from rpim.estimators.class_count import ESTIMATORS
 
 SHARES = (0.25, 0.5, 0.75)
@@ -49,7 +49,7 @@ def run_cell(case: Case, estimator: str, known_accuracy: dict[int, tuple[float, 
 
 def fit(case: Case, n_classes: int) -> tuple[float, float]:
     """All accuracy of RPIM at this number of classes, and the seconds it took."""
-    model = RPIM(n_classes, trade_off=0.1, beta=0.2, weight_decay=0.01, random_state=0)
+    model = RPIM(n_classes, objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01), random_state=0)
     start = time.perf_counter()
     model.fit(case.X, case.y)
     seconds = time.perf_counter() - start

@@ -24,7 +24,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS
-from rpim import RPIM, FeatureSet
+from rpim import RPIM, FeatureSet, InfoMaxObjective
 from rpim.benchmark.protocol import divide, make_case
 from rpim.runs.keywords import class_tf_idf, keywords
 from rpim.runs.words import words_of
@@ -32,7 +32,7 @@ from rpim.runs.words import words_of
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4
 STEM = 5
-FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "random_state": 0}
+FIXED = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "random_state": 0}
 COMPARED = ("four keywords", "their first four words", "the formula alone", "frequent words")
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits, make_blobs
 
-from rpim import RPIM, Discovery, FeatureSet
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
 from rpim.cli.demo import digits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "n_init": 1, "random_state": 0}
+OBJECTIVE = InfoMaxObjective(trade_off=0.1, weight_decay=0.01)
+QUICK = {"objective": OBJECTIVE, "n_members": 1, "n_init": 1, "random_state": 0}
 
 
 def digits_run(folder: Path) -> Path:
@@ -39,7 +40,7 @@ def digits_run(folder: Path) -> Path:
     features = FeatureSet.from_arrays(features.X, features.labels, names, paths=paths)
     features.write(folder / "digits.parquet")
     features = FeatureSet.read(folder / "digits.parquet")
-    model = RPIM(10, trade_off=0.1, weight_decay=0.01, beta=0.2, random_state=0).fit(features.rows(), features.labels)
+    model = RPIM(10, objective=OBJECTIVE, random_state=0).fit(features.rows(), features.labels)
     discovery = Discovery.from_fit(model, features, source=folder / "digits.parquet")
     discovery.save(folder / "digits-run")
     np.save(folder / "digits-run" / MAP_FILE, two_dimensional(model.transform(features.rows())))

@@ -21,14 +21,14 @@ from sklearn.metrics import roc_auc_score
 
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, load
-from rpim import RPIM
+from rpim import RPIM, InfoMaxObjective
 from rpim.core.head import least_fitting
 from rpim.metrics import contingency
 
 OTHER = {"banking77": "clinc150", "clinc150": "banking77", "cub200": "cifar100", "cifar100": "cub200"}
 JUNK = 0.1
 ABSTAIN = (0.05, 0.1)
-FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "random_state": 0}
+FIXED = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "random_state": 0}
 
 
 def right_rows(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ def candidates(model: RPIM, X: np.ndarray) -> dict[str, np.ndarray]:
     raw_means, refined_means = (_means(rows, classes, len(model.classes_)) for rows in (x, refined))
     energy = -logsumexp(logits, axis=1)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    residual = np.sqrt(np.maximum(1.0 - ((unit @ model.components_.numpy()) ** 2).sum(axis=1), 0.0))
+    residual = np.sqrt(np.maximum(1.0 - ((unit @ model.components_.T) ** 2).sum(axis=1), 0.0))
     class_distance, relative = _mahalanobis(x, classes, raw_means)
     return {
         "energy of the logits": energy,

@@ -91,7 +91,7 @@ def memory() -> None:
     print("| rows | their features | rpim predict | the file read whole |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         features = FeatureSet.from_arrays(X[:1000], labels=y[:1000])
-        model = RPIM(6, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=15, random_state=0)
+        model = RPIM(6, n_members=1, max_iter=15, random_state=0)
         Discovery.from_fit(model.fit(features.rows(), y[:1000]), features).save(f"{folder}/run")
         for times in (1, 8, 32):
             lists = pa.FixedSizeListArray.from_arrays(pa.array(np.tile(X, (times, 1)).ravel()), X.shape[1])

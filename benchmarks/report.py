@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rpim import RPIM, Discovery, FeatureSet
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
 from rpim.report import write_report
 
 N_CLASSES, N_KNOWN, N_FEATURES = 200, 100, 64
@@ -32,9 +32,7 @@ def fitted(n_rows: int) -> tuple[Discovery, FeatureSet]:
     features = FeatureSet.from_arrays(X, labels=labels, texts=texts, truth=names)
     model = RPIM(
         N_CLASSES,
-        trade_off=0.1,
-        weight_decay=0.01,
-        beta=0.2,
+        objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
         n_members=1,
         n_init=1,
         max_iter=10,

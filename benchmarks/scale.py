@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
-FIXED = {"trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "n_init": 1}
+FIXED = {"n_members": 1, "n_init": 1}
 
 
 def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:
@@ -89,8 +89,6 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
 
     method = {"PIM": PIM, "RPIM": RPIM}[str(task["method"])]
     parameters = {} if task.get("whole") else dict(FIXED)
-    if task["method"] == "RPIM" and not task.get("whole"):
-        parameters["beta"] = 0.2
     model = method(N_CLASSES, random_state=0, max_iter=task["steps"], **parameters)
     place = contextlib.nullcontext(lambda rows: rows)
     if task.get("workers"):
@@ -193,14 +191,16 @@ def lost_node() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    from rpim import RPIM, on_ray
+    from rpim import RPIM, InfoMaxObjective, on_ray
     from rpim.core import checkpoint
 
     random = np.random.default_rng(0)
     truth = random.integers(0, 12, 2000)
     x = random.standard_normal((12, 64))[truth] + random.standard_normal((2000, 64))
     y = np.where((truth < 6) & (random.random(2000) < LABELLED), truth, -1)
-    model = RPIM(12, **FIXED, beta=0.2, random_state=0, schedule="paper")
+    model = RPIM(
+        12, preset="paper", objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01), n_init=1, random_state=0
+    )
     whole = clone(model).fit(x, y)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]

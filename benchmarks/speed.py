@@ -37,6 +37,7 @@ from rpim.core.head import Head
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.transforms import TRANSFORMS
+from rpim.estimators import problem
 
 PIM_OBJECTIVE = Objective(pseudo_labels=False, mixed_labels=False)
 METHODS = {"PIM": PIM, "RPIM": RPIM}
@@ -208,30 +209,30 @@ def rows_and_labels(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def time_of_a_fit(n: int, d: int, k: int) -> float:
-    """Seconds of RPIM with given settings and 20 steps."""
+    """Seconds of a single fit of RPIM of 20 steps."""
     X, y = rows_and_labels(n, d, k)
     start = time.perf_counter()
-    RPIM(k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=20, random_state=0).fit(X, y)
+    RPIM(k, n_members=1, max_iter=20, random_state=0).fit(X, y)
     return time.perf_counter() - start
 
 
-def memory_of_a_fit(n: int, d: int, k: int, low_memory: bool) -> float:
+def memory_of_a_fit(n: int, d: int, k: int, cached: bool) -> float:
     """Peak memory above the rows of a short fit, in MB."""
     X, y = rows_and_labels(n, d, k)
-    RPIM(2, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
+    RPIM(2, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
+    if not cached:
+        problem.usual_budget = lambda: 0
     before = peak_memory_mb()
-    RPIM(
-        k, trade_off=0.1, beta=0.2, weight_decay=0.01, n_members=1, max_iter=2, low_memory=low_memory, random_state=0
-    ).fit(X, y)
+    RPIM(k, n_members=1, max_iter=2, random_state=0).fit(X, y)
     return peak_memory_mb() - before
 
 
 def memory() -> None:
     """Peak memory above the rows against the size of one N x K matrix."""
-    print("\n| rows | classes | one N x K | above the rows | with low_memory | 4 N x K + 500 MB |")
+    print("\n| rows | classes | one N x K | above the rows | with little memory | 4 N x K + 500 MB |")
     print("|---|---|---|---|---|---|")
     for n, d, k in ((200_000, 256, 100), (200_000, 256, 500), (200_000, 1024, 100)):
-        used = [in_a_process_of_its_own(memory_of_a_fit, n, d, k, low) for low in (False, True)]
+        used = [in_a_process_of_its_own(memory_of_a_fit, n, d, k, cached) for cached in (True, False)]
         one = n * k * 4 / 2**20
         print(
             f"| {n} x {d} | {k} | {one:.0f} MB | {used[0]:.0f} MB | {used[1]:.0f} MB | {4 * one + 500:.0f} MB |",

@@ -21,4 +21,4 @@ clusters = KMeans(10, n_init=10, random_state=0).fit_predict(X / np.linalg.norm(
 
 print("RPIM    ", gcd_accuracy(truth[~labelled], model.labels_[~labelled], known=range(5)))
 print("k-means ", gcd_accuracy(truth[~labelled], clusters[~labelled], known=range(5)))
-print("chosen on held-out classes: lambda", model.trade_off_, "beta", model.beta_, "weight decay", model.weight_decay_)
+print("accuracy to expect on known classes", round(model.expected_accuracy_, 3))

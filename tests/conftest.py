@@ -151,7 +151,7 @@ def animals(tmp_path):
     import numpy as np
     from sklearn.datasets import make_blobs
 
-    from rpim import RPIM, Discovery, FeatureSet
+    from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
 
     X, truth = make_blobs(120, n_features=6, centers=5, random_state=1)
     words = np.array(["ant", "bee", "cat", "dog", "elk"])[truth]
@@ -166,7 +166,8 @@ def animals(tmp_path):
     )
     features.write(tmp_path / "animals.npz")
     features = FeatureSet.read(tmp_path / "animals.npz")
-    model = RPIM(5, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0)
+    objective = InfoMaxObjective(trade_off=0.1, weight_decay=0.01)
+    model = RPIM(5, objective=objective, n_members=1, n_init=1, max_iter=15, random_state=0)
     model.fit(features.rows(), features.labels)
     Discovery.from_fit(model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
     return tmp_path / "run"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rpim.engines.ray import on_ray
     from rpim.estimators import GCD, ORCA, PIM, RIM, RPIM, TIM, UNO, KMeans, RankStats
     from rpim.estimators.n_classes import estimate_n_classes
+    from rpim.estimators.objective import InfoMaxObjective
+    from rpim.estimators.scoring import gcd_scorer
     from rpim.metrics import expected_calibration_error, gcd_accuracy
     from rpim.report.page import write_report
     from rpim.runs.discovery import Discovery
@@ -30,6 +32,7 @@ __all__ = [
     "UNO",
     "Discovery",
     "FeatureSet",
+    "InfoMaxObjective",
     "InputError",
     "KMeans",
     "Predictor",
@@ -40,6 +43,7 @@ __all__ = [
     "estimate_n_classes",
     "expected_calibration_error",
     "gcd_accuracy",
+    "gcd_scorer",
     "on_ray",
     "write_report",
 ]
@@ -53,6 +57,8 @@ _MODULES = {
     "engines.ray": ["on_ray"],
     "estimators": ["GCD", "ORCA", "PIM", "RIM", "RPIM", "TIM", "UNO", "KMeans", "RankStats"],
     "estimators.n_classes": ["estimate_n_classes"],
+    "estimators.objective": ["InfoMaxObjective"],
+    "estimators.scoring": ["gcd_scorer"],
     "metrics": ["expected_calibration_error", "gcd_accuracy"],
     "report.page": ["write_report"],
     "runs.discovery": ["Discovery"],

@@ -48,15 +48,15 @@ ON_A_SMALL_DISK = """
 import sys
 from pathlib import Path
 import numpy as np
-from rpim import PIM
-from rpim import InputError, on_ray
+from rpim import PIM, InfoMaxObjective, InputError, on_ray
 from rpim.core.checkpoint import Checkpoint
 
 random = np.random.default_rng(0)
 truth = random.integers(0, 6, 300)
 X = 2.0 * random.standard_normal((6, 2048))[truth] + random.standard_normal((300, 2048))
 y = np.where((truth < 3) & (random.random(300) < 0.5), truth, -1)
-model = PIM(6, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, n_components=None, max_iter=9)
+objective = InfoMaxObjective(trade_off=0.1, weight_decay=0.01)
+model = PIM(6, objective=objective, n_members=1, n_init=1, n_components=None, max_iter=9)
 with on_ray(workers=2) as spread:
     try:
         model.fit(spread(X), y, checkpoint=Checkpoint(Path(sys.argv[1], "run"), {}))

@@ -8,14 +8,14 @@ import pytest
 import torch
 from sklearn.datasets import make_blobs
 
-from rpim import RPIM
+from rpim import RPIM, InfoMaxObjective
 from rpim._common.errors import InputError
 from rpim._common.parallel import parallel_map
 from rpim._common.progress import Progress, progress_listener
 from rpim._common.ray_tasks import ray_backend
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
-from rpim.estimators import infomax
+from rpim.estimators import committee
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_a_committee_is_the_same_bit_for_bit(h):
     y = np.where((truth < 5) & (np.arange(300) % 2 == 0), truth, -1)
 
     def fitted():
-        return RPIM(n_classes=8, h=h, n_members=4, random_state=0).fit(X, y)
+        return RPIM(n_classes=8, objective=InfoMaxObjective(h=h), n_members=4, random_state=0).fit(X, y)
 
     here = fitted()
     with ray_backend():
@@ -96,8 +96,8 @@ def test_saved_members_are_not_trained_again_by_tasks(tmp_path, monkeypatch):
     assert sorted(checkpoint.members()) == [0, 1, 2, 3]
     (checkpoint.folder / "member-2.safetensors").unlink()
     sent = []
-    real = infomax.parallel_map
-    monkeypatch.setattr(infomax, "parallel_map", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
+    real = committee.parallel_map
+    monkeypatch.setattr(committee, "parallel_map", lambda work, items, *a: sent.extend(items) or real(work, items, *a))
     with ray_backend():
         again = model.fit(X, y, checkpoint=Checkpoint(tmp_path / "run", {})).predict_proba(X)
     assert [plan.representation for plan in sent] == ["mildly whitened"], "the third alone"

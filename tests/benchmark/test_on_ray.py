@@ -117,7 +117,7 @@ def test_bad_input_is_said_before_the_work(message, arguments, ray_here, refused
 def test_an_interruption_ends_the_tasks(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
-    endless = {**FAST, "max_iter": 10**9, "schedule": "paper"}
+    endless = {**FAST, "max_iter": 10**9, "preset": "paper"}
     process = subprocess.Popen(
         [
             sys.executable,

@@ -466,7 +466,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_interruption_ends_every_process(benchmark, sent):
-    endless = {**FAST_PIM, "max_iter": 10**9, "schedule": "paper"}
+    endless = {**FAST_PIM, "max_iter": 10**9, "preset": "paper"}
     process = started(save("birds.npz"), "--config", config(kmeans={}, pim=endless), "--jobs", 1, "-o", "out")
     try:
         wait_for_cells(process, Path("out/cells.jsonl"), 1)
@@ -601,6 +601,18 @@ BAD_INPUT = {
     "value": (
         lambda: json_file('{"methods": {"pim": {"max_iter": -3}}}'),
         "The method 'pim': The 'max_iter' parameter of PIM must be",
+    ),
+    "parameter of RPIM alone": (
+        lambda: json_file('{"methods": {"pim": {"eta": 0.1}}}'),
+        "The method 'pim': the parameter 'eta' is unknown",
+    ),
+    "value of the objective": (
+        lambda: json_file('{"methods": {"rpim": {"objective__eta": -1.0}}}'),
+        "The method 'rpim': The 'eta' parameter of InfoMaxObjective must be",
+    ),
+    "against the preset": (
+        lambda: json_file('{"methods": {"rpim": {"preset": "paper", "n_members": 16}}}'),
+        "The method 'rpim': n_members=16 contradicts preset='paper', which has n_members=1",
     ),
     "seed of a method": (
         lambda: json_file('{"methods": {"pim": {"random_state": 3}}}'),

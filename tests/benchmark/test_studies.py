@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rpim import RPIM, FeatureSet, InputError
+from rpim import RPIM, FeatureSet, InfoMaxObjective, InputError
 from rpim.benchmark import paper
 from rpim.benchmark.cells import planned_cells
+from rpim.benchmark.entries import checked_methods
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.protocol import divide, make_case
 from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
@@ -82,7 +83,15 @@ def test_what_the_rows_are():
 def test_every_parameter_is_one_that_the_method_has():
     for study in studies_of("all"):
         for method in study.methods:
-            METHODS[method.method](**method.parameters)._validate_params()
+            method.estimator()._validate_params()
+
+
+def test_parameters_of_the_objective_have_two_names():
+    flat, nested = checked_methods(
+        {"a": {"method": "rpim", "eta": 0.1}, "b": {"method": "rpim", "objective__eta": 0.1}}
+    )
+    assert flat.parameters == nested.parameters == {"eta": 0.1}, "so both are the same cell"
+    assert flat.estimator().objective == nested.estimator().objective == InfoMaxObjective(eta=0.1)
 
 
 def test_main_has_every_method_and_says_which_cannot_be_run(monkeypatch):

@@ -6,14 +6,20 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.utils._param_validation import InvalidParameterError
 
-from rpim import PIM, RPIM, Discovery, FeatureSet
+from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective
 from rpim.core.head import Head, least_fitting
 from rpim.core.transforms import Transform
 from rpim.data.labels import name_rows
 from rpim.estimators import GCD
 from rpim.runs.evaluation import evaluate
 
-QUICK = {"n_classes": 6, "trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "max_iter": 20, "random_state": 0}
+QUICK = {
+    "n_classes": 6,
+    "objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+    "n_members": 1,
+    "max_iter": 20,
+    "random_state": 0,
+}
 LABELS = {
     "int": (lambda c: c, -1),
     "uint8": (lambda c: c.astype(np.uint8), -1),
@@ -102,7 +108,7 @@ def test_abstain_leaves_out_exactly_the_share_in_the_users_label_type(kind, prob
     X, y, truth = problem
     of_code, missing = LABELS[kind]
     labels = np.array([of_code(np.array(c)).item() if c >= 0 else None for c in y], dtype=object)
-    plain, model = (RPIM(**QUICK, beta=0.2, abstain=share).fit(X, labels) for share in (0.0, 0.1))
+    plain, model = (RPIM(**QUICK, abstain=share).fit(X, labels) for share in (0.0, 0.1))
     n_out = round(0.1 * (y < 0).sum())
     out = np.array([value != value or value == missing for value in model.labels_.tolist()])
     assert out.sum() == n_out
@@ -130,7 +136,7 @@ def test_labelled_rows_keep_their_label_however_little_they_fit(problem):
     X, y, _ = problem
     y = y.copy()
     y[-20:] = 0  # the junk rows now carry labels
-    model = RPIM(**QUICK, beta=0.2, abstain=0.5).fit(X, y)
+    model = RPIM(**QUICK, abstain=0.5).fit(X, y)
     np.testing.assert_array_equal(model.labels_[y >= 0], y[y >= 0])
     assert (model.labels_ == -1).sum() == round(0.5 * (y < 0).sum())
 
@@ -138,7 +144,7 @@ def test_labelled_rows_keep_their_label_however_little_they_fit(problem):
 def test_rows_left_out_in_all_that_follows(problem, tmp_path):
     X, y, truth = problem
     features = FeatureSet.from_arrays(X, labels=y)
-    discovery = Discovery.from_fit(RPIM(**QUICK, beta=0.2, abstain=0.13).fit(X, y), features)
+    discovery = Discovery.from_fit(RPIM(**QUICK, abstain=0.13).fit(X, y), features)
     out = discovery.assignments.left_out
     assert out.sum() == 18
     assert not discovery.known[out].any()

@@ -17,6 +17,8 @@ from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
+from rpim.estimators import committee
+from rpim.estimators import problem as problem_module
 
 N, D, K, LABELLED = 2000, 64, 40, 400
 PIM = Objective(pseudo_labels=False, mixed_labels=False)
@@ -101,7 +103,7 @@ def test_training_goes_on_while_rows_still_change_their_class():
     assert len(train(rows, head, PIM, Schedule(learning_rate=0.05, max_iter=25, tol=1e-6))) == 25
 
 
-def test_low_memory_keeps_no_matrix_of_rows_by_classes():
+def test_without_a_cache_there_is_no_matrix_of_rows_by_classes():
     x = torch.randn(50_000, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(100)
     prototypes = x[:100].clone()
@@ -111,11 +113,18 @@ def test_low_memory_keeps_no_matrix_of_rows_by_classes():
     assert 0 < watch.largest < 50_000 * 100 / 4
 
 
-def test_the_whole_fit_with_low_memory_gives_the_same_classes(blobs):
+def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypatch):
     x, truth = blobs([30] * 6, n_features=8)
     y = truth.numpy().copy()
     y[(truth > 3) | (torch.arange(len(x)) % 2 == 0)] = -1
-    first, second = (RPIM(6, n_members=4, low_memory=low, random_state=0).fit(x.numpy(), y) for low in (False, True))
+    cached = []
+    real = committee.InMemoryBlocks
+    monkeypatch.setattr(committee, "InMemoryBlocks", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
+    first = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
+    assert cached == [True] * 5, "four members, and one more that sees their votes"
+    monkeypatch.setattr(problem_module, "usual_budget", lambda: 4 * 8 * 180 * 6 - 1)
+    second = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
+    assert cached[5:] == [False] * 5
     assert (first.labels_ == second.labels_).all()
     torch.testing.assert_close(first.head_.prototypes, second.head_.prototypes)
 

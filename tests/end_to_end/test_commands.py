@@ -90,7 +90,7 @@ def test_discover_finds_the_blobs_and_keeps_given_labels(finished):
     np.testing.assert_array_equal(discovery.labels[LABELS != ""], LABELS[LABELS != ""])
     facts = json.loads((finished[0] / "run.json").read_text())
     assert facts["provenance"]["command"][:2] == ["rpim", "discover"]
-    assert facts["parameters"]["trade_off"] == 0.1
+    assert facts["parameters"]["objective"]["trade_off"] == 0.1
 
 
 def test_the_same_seed_gives_the_same_model(finished, data, command):
@@ -444,9 +444,13 @@ BAD_INPUT = {
     "missing file": (lambda: "nowhere.npz", "nowhere.npz is not there or not a file"),
     "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
     "unknown settings": (lambda: (save("d.npz"), "--preset", "x"), "--preset 'x' is unknown: choose among"),
-    "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of RPIM must be"),
-    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of RPIM must be"),
+    "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of InfoMaxObjective must be"),
+    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of InfoMaxObjective must be"),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
+    "against the preset": (
+        lambda: (save("d.npz"), "--preset", "paper"),
+        "--beta 0.2 contradicts --preset paper, which has --beta 0.05: leave --beta out, or use --preset default.",
+    ),
     "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
     "abstain for GCD": (
         lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),

@@ -255,7 +255,7 @@ def fit_again(page, server):
 
 def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, server, browser):
     facts = json.loads((animals / "run.json").read_text())
-    facts["parameters"] |= {"max_iter": 200_000, "schedule": "paper"}  # minutes
+    facts["parameters"] |= {"max_iter": 200_000, "preset": "paper"}  # minutes
     (animals / "run.json").write_text(json.dumps(facts))
     problems: list[str] = []
     page = open_page(browser.new_context(), server.start(), problems)

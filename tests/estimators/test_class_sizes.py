@@ -7,15 +7,14 @@ import pytest
 import torch
 from sklearn.utils._param_validation import InvalidParameterError
 
-from rpim import PIM, RPIM, gcd_accuracy
+from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim._common.progress import Progress
 from rpim.core.initialization import Start, estimated_shares, single_start
 from rpim.core.objective import Objective
 from rpim.estimators import RIM, TIM
-from rpim.estimators.base import Problem
 from rpim.estimators.committee import sizes_at_start, train_from_clusters
+from rpim.estimators.problem import Problem
 
-GIVEN = {"trade_off": 0.1, "weight_decay": 0.01, "random_state": 0}
 LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
 
 
@@ -29,6 +28,10 @@ def case(blobs):
         return X, np.where((truth % 2 == 0) & (np.arange(len(truth)) % 2 == 0), truth, -1), truth
 
     return make
+
+
+def given(class_sizes):
+    return InfoMaxObjective(trade_off=0.1, weight_decay=0.01, class_sizes=class_sizes)
 
 
 def accuracy(model, y, truth):
@@ -49,7 +52,7 @@ def test_a_start_says_which_rows_its_classes_have(blobs):
     x, labels, truth = x[order], truth[labelled], truth[order]
     generator = torch.Generator().manual_seed(0)
     problem = Problem(x, labels, 2, 4, generator, Progress())
-    for start in (single_start(x, labels, 4, n_init=10, generator=generator), PIM()._start(problem)):
+    for start in (single_start(x, labels, 4, n_init=10, generator=generator), PIM()._initial_clusters(problem)):
         sizes = torch.bincount(start.labels, minlength=4).tolist()
         assert sizes[:2] == [30, 8]
         assert sorted(sizes[2:]) == [3, 20]
@@ -80,7 +83,7 @@ def test_estimated_sizes_find_a_long_tail_better(make, case):
     for seed in range(3):
         X, y, truth = case(LONG_TAIL, seed=seed)
         equal, estimated = (
-            accuracy(make(10, class_sizes=sizes, max_iter=60, **GIVEN).fit(X, y), y, truth)
+            accuracy(make(10, objective=given(sizes), max_iter=60, random_state=0).fit(X, y), y, truth)
             for sizes in ("equal", "estimated")
         )
         gains.append(estimated - equal)
@@ -92,7 +95,9 @@ def test_estimated_sizes_find_a_long_tail_better(make, case):
 def test_equal_sizes_are_the_default(method, n_members, case):
     X, y, _ = case([24] * 10)
     auto, equal = (
-        method(10, class_sizes=sizes, n_members=n_members, max_iter=20, random_state=0).fit(X, y)
+        method(10, objective=InfoMaxObjective(class_sizes=sizes), n_members=n_members, max_iter=20, random_state=0).fit(
+            X, y
+        )
         for sizes in ("auto", "equal")
     )
     assert auto.class_sizes_ == "equal"
@@ -103,7 +108,10 @@ def test_equal_sizes_are_the_default(method, n_members, case):
 @pytest.mark.parametrize("method", [RPIM, PIM])
 def test_a_committee_sees_a_long_tail_at_its_start(method, case):
     X, y, truth = case(LONG_TAIL)
-    auto, equal = (method(10, class_sizes=sizes, n_members=4, random_state=0).fit(X, y) for sizes in ("auto", "equal"))
+    auto, equal = (
+        method(10, objective=InfoMaxObjective(class_sizes=sizes), n_members=4, random_state=0).fit(X, y)
+        for sizes in ("auto", "equal")
+    )
     assert (auto.class_sizes_, equal.class_sizes_) == ("estimated", "equal")
     assert accuracy(auto, y, truth) > accuracy(equal, y, truth) + 0.05
 
@@ -120,7 +128,7 @@ def test_sizes_at_the_start(sizes, expected, case):
 
 def test_nothing_is_searched_where_lambda_is_given(case):
     X, y, _ = case(LONG_TAIL)
-    model = RPIM(10, n_members=1, beta=0.2, max_iter=5, **GIVEN).fit(X, y)
+    model = RPIM(10, n_members=1, objective=given("auto"), max_iter=5, random_state=0).fit(X, y)
     assert model.class_sizes_ == "equal"
     assert model.search_ == {}
 
@@ -130,12 +138,17 @@ def test_rim_and_tim_take_classes_to_be_equal(method, case):
     X, y, _ = case(LONG_TAIL)
     model = method(10, max_iter=5, random_state=0).fit(X, y)
     assert model.class_sizes_ == "equal"
-    assert "class_sizes" not in model.get_params()
+    with pytest.raises(
+        InputError, match=f"{method.__name__} has no class_sizes, but class_sizes='estimated' was given"
+    ):
+        method(10, objective=InfoMaxObjective(class_sizes="estimated")).fit(X, y)
 
 
 def test_the_published_procedure_takes_classes_to_be_equal(case):
     X, y, _ = case([12] * 10)
-    model = PIM(10, preset="paper", weight_decay=0.01, max_iter=5, n_init=2, random_state=0).fit(X, y)
+    model = PIM(
+        10, preset="paper", objective=InfoMaxObjective(weight_decay=0.01), max_iter=5, n_init=2, random_state=0
+    ).fit(X, y)
     assert model.class_sizes_ == "equal"
     assert set(model.search_) == {"trade_off"}
 
@@ -143,5 +156,5 @@ def test_the_published_procedure_takes_classes_to_be_equal(case):
 @pytest.mark.parametrize("sizes", ["unequal", 0.5, None])
 def test_other_words_are_refused(sizes, case):
     X, y, _ = case([12] * 10)
-    with pytest.raises(InvalidParameterError, match=r"'class_sizes' parameter of RPIM must be a str among"):
-        RPIM(10, class_sizes=sizes, **GIVEN).fit(X, y)
+    with pytest.raises(InvalidParameterError, match=r"'class_sizes' parameter of InfoMaxObjective must be a str among"):
+        RPIM(10, objective=given(sizes), random_state=0).fit(X, y)

@@ -15,13 +15,23 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from rpim import PIM, RPIM, InputError, gcd_accuracy
+from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim import estimators as methods
 from rpim.estimators import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels, infomax
 from rpim.estimators.transductive import TransductiveEstimator
 
 needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "n_members": 1, "max_iter": 20, "random_state": 0}
+QUICK = {
+    "objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+    "n_members": 1,
+    "max_iter": 20,
+    "random_state": 0,
+}
+
+
+def quick(n_classes=6, **objective):
+    """A short single fit of RPIM with these parameters of the objective."""
+    return RPIM(n_classes, **{**QUICK, "objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01, **objective)})
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,7 @@ def expected_failures(estimator):
 @pytest.mark.parametrize(
     "estimator",
     [
-        RPIM(**QUICK, beta=0.2),
+        RPIM(**QUICK),
         RPIM(n_members=2),
         PIM(**QUICK),
         RIM(max_iter=20),
@@ -79,7 +89,7 @@ def test_finds_the_separated_groups_by_default(method, problem):
 
 def test_the_number_of_classes_is_estimated_when_it_is_not_given(problem):
     X, y, _ = problem
-    model = RPIM(**QUICK, beta=0.2).fit(X, y)
+    model = RPIM(**QUICK).fit(X, y)
     assert 5 <= model.n_classes_ <= 8
     assert len(model.n_classes_curve_) > 3
 
@@ -91,7 +101,7 @@ def test_rpim_without_its_parts_is_pim_to_the_last_bit(preset, problem):
     if preset == "default":
         shared["n_members"] = 1
     pim = PIM(**shared).fit(X, y)
-    bare = RPIM(**shared, h="none", pseudo_labels=False, mixed_labels=False).fit(X, y)
+    bare = RPIM(**shared, objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False)).fit(X, y)
     assert np.array_equal(pim.head_.prototypes.numpy(), bare.head_.prototypes.numpy())
     assert (pim.trade_off_, pim.weight_decay_) == (bare.trade_off_, bare.weight_decay_)
 
@@ -99,9 +109,9 @@ def test_rpim_without_its_parts_is_pim_to_the_last_bit(preset, problem):
 @pytest.mark.parametrize("h", ["none", "semantic-bias"])
 @pytest.mark.parametrize("pseudo_labels", [False, True])
 @pytest.mark.parametrize("mixed_labels", [False, True])
-def test_every_row_of_the_ablation_is_a_setting(h, pseudo_labels, mixed_labels, problem):
+def test_every_row_of_the_ablation_can_be_set(h, pseudo_labels, mixed_labels, problem):
     X, y, _ = problem
-    model = RPIM(6, h=h, pseudo_labels=pseudo_labels, mixed_labels=mixed_labels, beta=0.2, **QUICK).fit(X, y)
+    model = quick(h=h, pseudo_labels=pseudo_labels, mixed_labels=mixed_labels, beta=0.2).fit(X, y)
     last = model.history_[-1]
     assert (last["L_R"] > 0) == pseudo_labels
     assert (last["L_S"] > 0) == mixed_labels
@@ -112,13 +122,13 @@ def test_every_row_of_the_ablation_is_a_setting(h, pseudo_labels, mixed_labels, 
 @pytest.mark.parametrize("h", ["linear", "linear-bias", "semantic-scale-bias", "mlp"])
 def test_the_other_transformations_train(h, problem):
     X, y, truth = problem
-    model = RPIM(6, h=h, beta=0.2, **QUICK).fit(X, y)
+    model = quick(h=h).fit(X, y)
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
 
 def test_low_rank(problem):
     X, y, _ = problem
-    model = RPIM(6, rank=2, beta=0.2, **QUICK).fit(X, y)
+    model = quick(rank=2).fit(X, y)
     assert sum(p.numel() for p in model.head_.transform.parameters.values()) == 12 * 2 * 2 + 12
 
 
@@ -133,7 +143,7 @@ def test_labelled_rows_keep_their_label_even_where_the_model_disagrees(problem):
     y = y.copy()
     wrong = np.flatnonzero(truth == 0)[0]
     y[wrong] = 3
-    model = RPIM(6, h="none", beta=0.2, **QUICK).fit(X, y)  # the semantic bias has room to learn even this label
+    model = quick(h="none").fit(X, y)  # the semantic bias has room to learn even this label
     assert model.predict(X[[wrong]])[0] == 0
     assert model.labels_[wrong] == 3
 
@@ -143,7 +153,7 @@ def test_string_labels_come_back_as_strings(unlabelled, problem):
     X, y, truth = problem
     names = np.array(["ant", "bee", "cat", "dog"], dtype=object)
     labels = np.array([names[c] if c >= 0 else unlabelled for c in y], dtype=object)
-    model = RPIM(6, beta=0.2, **QUICK).fit(X, labels)
+    model = RPIM(6, **QUICK).fit(X, labels)
     assert model.classes_.tolist() == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
     assert set(model.labels_[truth == 1]) == {"bee"}
     assert len(set(model.predict(X[truth == 4]))) == 1
@@ -153,7 +163,7 @@ def test_string_labels_come_back_as_strings(unlabelled, problem):
 def test_pipeline_clone_pickle_and_dataframe(problem):
     X, y, _ = problem
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
-    pipeline = make_pipeline(StandardScaler(), RPIM(6, beta=0.2, **QUICK)).fit(frame, pd.Series(y))
+    pipeline = make_pipeline(StandardScaler(), RPIM(6, **QUICK)).fit(frame, pd.Series(y))
     expected = pipeline.predict(frame)
     assert np.array_equal(clone(pipeline).fit(frame, y).predict(frame), expected)
     assert np.array_equal(pickle.loads(pickle.dumps(pipeline)).predict(frame), expected)
@@ -163,8 +173,8 @@ def test_pipeline_clone_pickle_and_dataframe(problem):
 def test_grid_search(problem):
     X, y, _ = problem
     search = GridSearchCV(
-        RPIM(6, beta=0.2, **QUICK),
-        {"trade_off": [0.05, 0.1]},
+        RPIM(6, **QUICK),
+        {"objective__trade_off": [0.05, 0.1]},
         cv=KFold(2, shuffle=True, random_state=0),
         scoring=lambda model, X, y: float(np.mean(model.predict(X)[y >= 0] == y[y >= 0])),
     )
@@ -174,7 +184,7 @@ def test_grid_search(problem):
 
 def test_probabilities_are_rows_of_one_in_the_order_of_classes(problem):
     X, y, truth = problem
-    model = RPIM(6, beta=0.2, **QUICK).fit(X, y)
+    model = RPIM(6, **QUICK).fit(X, y)
     probabilities = model.predict_proba(X)
     assert np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-5)
     assert (model.classes_[probabilities.argmax(axis=1)][truth < 4] == truth[truth < 4]).mean() > 0.95
@@ -197,7 +207,7 @@ def test_nothing_depends_on_the_truth_of_unlabelled_rows(problem):
 
 def test_principal_directions_are_kept_and_used_for_new_rows(problem):
     X, y, truth = problem
-    model = RPIM(6, n_components=6, beta=0.2, **QUICK).fit(X, y)
+    model = RPIM(6, n_components=6, **QUICK).fit(X, y)
     assert model.transform(X[:3]).shape == (3, 6)
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
@@ -222,7 +232,7 @@ def test_bad_input_is_one_clear_sentence(labels, parameters, message, problem):
 def test_everything_labelled_warns_and_trains(problem):
     X, _, truth = problem
     with pytest.warns(UserWarning, match="nothing to discover"):
-        model = RPIM(beta=0.2, **QUICK).fit(X, truth)
+        model = RPIM(**QUICK).fit(X, truth)
     assert model.n_classes_ == 6
     assert (model.predict(X) == truth).mean() > 0.95
 
@@ -258,7 +268,7 @@ def test_the_search_of_the_paper(n_members, problem):
 @pytest.mark.parametrize("method", [RPIM, PIM])
 def test_the_published_procedure_is_one_fit(method, problem):
     X, y, _ = problem
-    model = method(6, preset="paper", n_members="auto", trade_off=0.1, weight_decay=0.01, n_init=2, max_iter=5)
+    model = method(6, preset="paper", n_members="auto", objective=QUICK["objective"], n_init=2, max_iter=5)
     model.fit(X, y)
     assert (model.n_members_, model.n_iter_) == (1, 5)
     assert not hasattr(model, "stability_")
@@ -327,8 +337,9 @@ def test_kmeans_does_not_look_at_labels_to_cluster(problem):
 
 def test_rim_is_pim_at_lambda_one(problem):
     X, y, _ = problem
-    rim = RIM(n_classes=6, weight_decay=0.02, max_iter=15, random_state=0).fit(X, y)
-    pim = PIM(n_classes=6, trade_off=1.0, weight_decay=0.02, n_members=1, max_iter=15, random_state=0).fit(X, y)
+    rim = RIM(n_classes=6, objective=InfoMaxObjective(weight_decay=0.02), max_iter=15, random_state=0).fit(X, y)
+    objective = InfoMaxObjective(trade_off=1.0, weight_decay=0.02)
+    pim = PIM(n_classes=6, objective=objective, n_members=1, max_iter=15, random_state=0).fit(X, y)
     assert (rim.head_.prototypes == pim.head_.prototypes).all()
 
 

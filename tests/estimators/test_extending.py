@@ -1,4 +1,4 @@
-"""Extending a model: what it remembers, how many classes an arrival brings, what they are called, and the command."""
+"""Extending a model: its exemplars, how many classes a batch brings, what they are called, and the command."""
 
 import copy
 import dataclasses
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from rpim import PIM, RPIM, Discovery, FeatureSet, InputError
+from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim.core.exemplars import ROWS_PER_CLASS, Exemplars, select_exemplars
 from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each
 from rpim.estimators import KMeans
 from rpim.estimators.extending import name_classes
 
-QUICK = {"trade_off": 0.1, "weight_decay": 0.01, "beta": 0.2, "n_members": 1, "random_state": 0}
+QUICK = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "n_members": 1, "random_state": 0}
 
 
 def seeded(seed=0):
@@ -197,9 +197,7 @@ copied = copy.deepcopy
 @pytest.mark.parametrize(("method", "n_members"), [(RPIM, 1), (RPIM, 4), (PIM, 1), (PIM, 2)])
 def test_new_classes_are_added_and_old_ones_keep_their_names(world, method, n_members):
     X, truth, y, early = world
-    given = {name: value for name, value in QUICK.items() if name in method().get_params()}
-    given["n_members"] = n_members
-    model = method(6, **given).fit(X[early], y[early])
+    model = method(6, **{**QUICK, "n_members": n_members}).fit(X[early], y[early])
     before = model.predict(X[~early & (truth < 6)])
     model.extend(X[~early])
     assert model.known_classes_.tolist() == [0, 1, 2, 3]
@@ -285,7 +283,7 @@ def test_bad_rows_and_old_models_are_refused_in_one_sentence(world, first):
         copied(first).extend(X[:5], [0, 1, -1])
     old = copied(first)
     del old.exemplars_
-    with pytest.raises(InputError, match="The model remembers none of its rows"):
+    with pytest.raises(InputError, match="The model has no exemplars"):
         old.extend(X[:5])
 
 

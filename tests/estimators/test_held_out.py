@@ -23,42 +23,42 @@ def labelled(sizes):
 
 @pytest.mark.parametrize(("n_classes", "n_known"), [(4, 2), (6, 3), (7, 4)])
 def test_half_of_the_classes_are_known(n_classes, n_known):
-    division = held_out_split(*labelled([8] * n_classes), seeded())
-    assert (division.n_known, division.n_classes) == (n_known, n_classes)
-    assert set(division.labels.tolist()) == set(range(n_known))
-    hidden = division.truth[len(division.labels) :]
+    split = held_out_split(*labelled([8] * n_classes), seeded())
+    assert (split.n_known, split.n_classes) == (n_known, n_classes)
+    assert set(split.labels.tolist()) == set(range(n_known))
+    hidden = split.truth[len(split.labels) :]
     assert set(hidden.tolist()) == set(range(n_classes))
 
 
 @pytest.mark.parametrize(("share", "n_new"), [(0.0, 1), (0.2, 2), (0.29, 2), (0.5, 5), (0.9, 8), (1.0, 8)])
 def test_as_many_classes_are_hidden_as_the_problem_has_new_ones(share, n_new):
-    division = held_out_split(*labelled([8] * 10), seeded(), share)
-    assert (division.n_known, division.n_classes) == (10 - n_new, 10)
+    split = held_out_split(*labelled([8] * 10), seeded(), share)
+    assert (split.n_known, split.n_classes) == (10 - n_new, 10)
 
 
 @pytest.mark.parametrize(("size", "n_hidden"), [(2, 1), (4, 1), (8, 2), (20, 5)])
 def test_a_quarter_of_each_known_class_is_hidden(size, n_hidden):
-    division = held_out_split(*labelled([size] * 4), seeded())
-    hidden = torch.from_numpy(division.truth[len(division.labels) :])
+    split = held_out_split(*labelled([size] * 4), seeded())
+    hidden = torch.from_numpy(split.truth[len(split.labels) :])
     assert torch.bincount(hidden).tolist() == [n_hidden, n_hidden, size, size]
-    assert torch.bincount(division.labels).tolist() == [size - n_hidden] * 2
+    assert torch.bincount(split.labels).tolist() == [size - n_hidden] * 2
 
 
 def test_a_known_class_of_one_row_keeps_it():
     for seed in range(6):
-        division = held_out_split(*labelled([1, 1, 1, 8]), seeded(seed))
-        assert set(division.labels.tolist()) == {0, 1}
-        assert len(division.truth) == 11
+        split = held_out_split(*labelled([1, 1, 1, 8]), seeded(seed))
+        assert set(split.labels.tolist()) == {0, 1}
+        assert len(split.truth) == 11
 
 
 def test_every_row_is_there_once_under_one_code():
     x, labels = labelled([5, 6, 7, 8, 9])
-    division = held_out_split(x, labels, seeded())
-    assert sorted(division.x[:, 1].tolist()) == x[:, 1].tolist()
-    pairs = set(zip(division.x[:, 0].tolist(), division.truth.tolist(), strict=True))
+    split = held_out_split(x, labels, seeded())
+    assert sorted(split.x[:, 1].tolist()) == x[:, 1].tolist()
+    pairs = set(zip(split.x[:, 0].tolist(), split.truth.tolist(), strict=True))
     assert len(pairs) == 5, "one code for each class, and one class for each code"
     assert {code for _, code in pairs} == set(range(5))
-    assert division.labels.tolist() == division.truth[: len(division.labels)].tolist()
+    assert split.labels.tolist() == split.truth[: len(split.labels)].tolist()
 
 
 def test_divisions_are_drawn_from_the_generator():
@@ -73,9 +73,9 @@ def test_divisions_are_drawn_from_the_generator():
 def test_unlabelled_rows_are_never_looked_at():
     x, labels = labelled([6] * 4)
     with_rest = torch.cat([x, torch.full((10, 2), float("nan"))])
-    division = held_out_split(with_rest, labels, seeded())
-    assert torch.equal(division.x, held_out_split(x, labels, seeded()).x)
-    assert torch.isfinite(division.x).all()
+    split = held_out_split(with_rest, labels, seeded())
+    assert torch.equal(split.x, held_out_split(x, labels, seeded()).x)
+    assert torch.isfinite(split.x).all()
 
 
 @pytest.mark.parametrize(
@@ -95,25 +95,25 @@ def test_can_divide(labels, expected):
 
 def test_score_by_hand():
     # Two rows keep their label; of the five hidden ones 0-0 (1), 1-2 (2) match and two rows are wrong.
-    division = HeldOutSplit(torch.zeros(7, 1), torch.tensor([0, 0]), np.array([0, 0, 0, 1, 1, 1, 1]), 1, 2)
-    assert division.score(torch.tensor([0, 0, 0, 2, 2, 0, 3])) == 3 / 5
+    split = HeldOutSplit(torch.zeros(7, 1), torch.tensor([0, 0]), np.array([0, 0, 0, 1, 1, 1, 1]), 1, 2)
+    assert split.score(torch.tensor([0, 0, 0, 2, 2, 0, 3])) == 3 / 5
 
 
 def test_the_truth_scores_one_and_labelled_rows_do_not_count():
-    division = held_out_split(*labelled([8] * 4), seeded())
-    truth = torch.from_numpy(division.truth)
-    assert division.score(truth) == 1.0
-    assert division.score(torch.tensor([2, 3, 0, 1])[truth]) == 1.0, "names do not matter"
+    split = held_out_split(*labelled([8] * 4), seeded())
+    truth = torch.from_numpy(split.truth)
+    assert split.score(truth) == 1.0
+    assert split.score(torch.tensor([2, 3, 0, 1])[truth]) == 1.0, "names do not matter"
     wrong = truth.clone()
-    wrong[: len(division.labels)] = 3
-    assert division.score(wrong) == 1.0
+    wrong[: len(split.labels)] = 3
+    assert split.score(wrong) == 1.0
     wrong[-1] = (wrong[-1] + 1) % 4
-    assert division.score(wrong) == 1.0 - 1 / (len(truth) - len(division.labels))
+    assert split.score(wrong) == 1.0 - 1 / (len(truth) - len(split.labels))
 
 
 def test_a_large_division_is_drawn_from_the_rows(monkeypatch):
     monkeypatch.setattr(held_out, "MAX_ROWS", 60)
-    division = held_out_split(*labelled([100, 10, 5, 5]), seeded())
+    split = held_out_split(*labelled([100, 10, 5, 5]), seeded())
     # Half of the rows, but at least four of each class; a quarter of each known class is hidden.
-    assert np.sort(np.bincount(division.truth)).tolist() == [4, 4, 5, 50]
-    assert len({tuple(row) for row in division.x.tolist()}) == 63
+    assert np.sort(np.bincount(split.truth)).tolist() == [4, 4, 5, 50]
+    assert len({tuple(row) for row in split.x.tolist()}) == 63

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.datasets import make_blobs
 
-from rpim import RPIM, InputError, estimate_n_classes
+from rpim import RPIM, InfoMaxObjective, InputError, estimate_n_classes
 from rpim._common.progress import Progress
 from rpim.estimators.class_count import ESTIMATORS, ClassCount
 from rpim.estimators.count_by_max_acc import max_acc
@@ -203,7 +203,9 @@ def problem():
 def test_fit_takes_the_same_number_and_keeps_what_it_rests_on(problem):
     X, y = problem
     found = estimate_n_classes(X, y, random_state=0)
-    model = RPIM(n_members=1, trade_off=0.1, beta=0.2, weight_decay=0.01, max_iter=20, random_state=0).fit(X, y)
+    model = RPIM(
+        n_members=1, objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01), max_iter=20, random_state=0
+    ).fit(X, y)
     assert (model.n_classes_, model.n_classes_low_, model.n_classes_high_) == (found.n_classes, found.low, found.high)
     assert model.n_classes_curve_ == found.curve
     assert found.low <= 12 <= found.high
@@ -218,7 +220,13 @@ def test_the_summary_says_that_the_number_is_an_estimate(problem):
     X, y = problem
     said = {}
     for n_classes in (None, 12):
-        model = RPIM(n_classes, n_members=1, trade_off=0.1, beta=0.2, weight_decay=0.01, max_iter=5, random_state=0)
+        model = RPIM(
+            n_classes,
+            n_members=1,
+            objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+            max_iter=5,
+            random_state=0,
+        )
         console = Console(record=True, width=200, file=io.StringIO())
         print_summary(console, Discovery.from_fit(model.fit(X, y), FeatureSet.from_arrays(X, labels=y)))
         said[n_classes] = console.export_text()

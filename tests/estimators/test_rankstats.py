@@ -155,7 +155,7 @@ def test_whole_rows_are_ranked_by_the_features_of_the_embedding(problem, monkeyp
     )
     model = RankStats(6, n_epochs=1, n_components=8, feature_dropout=0.5, random_state=0).fit(X, y)
     of_labelled, of_batch = ranked
-    directions = model.components_.numpy()  # (24, 8)
+    directions = model.components_.T  # (24, 8)
     projected = X @ directions / np.linalg.norm(X @ directions, axis=1, keepdims=True)
     for rows, kept in ((of_labelled, y >= 0), (of_batch, y < 0)):
         expected = projected[kept] @ directions.T

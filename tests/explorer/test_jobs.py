@@ -46,7 +46,7 @@ def wait_until(holds, seconds=60):
 def slow(animals):
     """The same run, whose next fit takes minutes."""
     facts = json.loads((animals / "run.json").read_text())
-    facts["parameters"] |= {"max_iter": 200_000, "schedule": "paper"}
+    facts["parameters"] |= {"max_iter": 200_000, "preset": "paper"}
     (animals / "run.json").write_text(json.dumps(facts))
     return animals
 

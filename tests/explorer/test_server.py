@@ -520,7 +520,7 @@ def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals)
     refitted = Discovery.load(animals / "refits" / "0001")
     assert len(refitted) == 119
     assert "fox" in refitted.model.known_classes_
-    assert refitted.model.trade_off == 0.1
+    assert refitted.model.objective.trade_off == 0.1
     np.testing.assert_array_equal(features_of(animals / "refits" / "0001").ids, refitted.ids)
     back = post("version", version=0)
     assert (back["version"], names(back)[3], back["junk"]) == (0, "fox", 1)

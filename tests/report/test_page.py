@@ -23,7 +23,7 @@ from sklearn.datasets import make_blobs
 
 import rpim.cli.report
 import rpim.report.page
-from rpim import RPIM, Discovery, FeatureSet, InputError
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
@@ -47,7 +47,14 @@ def feature_set(**more):
 
 
 def fitted(features):
-    model = RPIM(3, trade_off=0.1, weight_decay=0.01, n_members=1, n_init=1, max_iter=12, random_state=0)
+    model = RPIM(
+        3,
+        objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+        n_members=1,
+        n_init=1,
+        max_iter=12,
+        random_state=0,
+    )
     return Discovery.from_fit(model.fit(features.rows(), features.labels), features)
 
 

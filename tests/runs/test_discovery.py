@@ -22,6 +22,7 @@ from rpim.core.transforms import Transform
 from rpim.data.row_files import RowFiles
 from rpim.estimators import KMeans
 from rpim.estimators.label_checks import LabelIssue
+from rpim.estimators.objective import nested_names
 from rpim.runs.assignments import Assignments
 from rpim.runs.class_summaries import write_classes
 from rpim.runs.evaluation import evaluate, read_truth
@@ -53,9 +54,7 @@ def discovery_of(labels=INTS, method=RPIM, **parameters) -> Discovery:
     features = FeatureSet.from_arrays(
         X, labels=labels, ids=[f"row-{i}" for i in range(len(X))], texts=[f"text {i}" for i in range(len(X))]
     )
-    if method is RPIM:
-        parameters = {"beta": 0.2, **parameters}
-    model = method(**{**FAST, **parameters}).fit(features.rows(), features.labels)
+    model = method().set_params(**nested_names(method, {**FAST, **parameters})).fit(features.rows(), features.labels)
     return Discovery.from_fit(model, features, source="blobs.npz", duration=1.5, command=["rpim", "discover"])
 
 
@@ -119,7 +118,7 @@ def test_every_method_and_transformation_comes_back(method, parameters, tmp_path
 
 def test_what_was_searched_is_kept(tmp_path):
     before = discovery_of()
-    model = before.model.set_params(trade_off="auto", n_classes=None)  # as if it had been searched
+    model = before.model.set_params(objective__trade_off="auto", n_classes=None)  # as if it had been searched
     model.search_ = {"trade_off": {0.1: 0.75, 0.02: float("nan"), 1.0: 0.5}}
     model.n_classes_curve_ = {3: 0.5, 5: 1.0}
     before.save(tmp_path / "run")
@@ -129,7 +128,7 @@ def test_what_was_searched_is_kept(tmp_path):
     assert after.n_classes_curve_ == {3: 0.5, 5: 1.0}
     assert (after.trade_off_, after.beta_, after.n_classes_) == (0.1, 0.2, 5)
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert facts["parameters"]["trade_off"] == "auto"
+    assert facts["parameters"]["objective"]["trade_off"] == "auto"
     assert facts["resolved"]["trade_off"] == 0.1
     assert facts["resolved"]["n_classes"] == 5
     assert facts["resolved"]["learning_rate"] == model._resolved("learning_rate")
@@ -137,7 +136,7 @@ def test_what_was_searched_is_kept(tmp_path):
 
 def test_class_sizes_that_were_searched_are_kept(tmp_path):
     before = discovery_of(class_sizes="estimated")
-    before.model.set_params(class_sizes="auto")  # as if they had been searched
+    before.model.set_params(objective__class_sizes="auto")  # as if they had been searched
     before.model.search_ = {"trade_off": {0.1: 0.75}, "class_sizes": {"equal": 0.5, "estimated": 0.75}}
     before.save(tmp_path / "run")
     after = Discovery.load(tmp_path / "run").model
@@ -518,7 +517,7 @@ def test_ctrl_c_while_saving_leaves_the_old_run(discovery, tmp_path, monkeypatch
 
 def test_text_that_is_not_unicode_is_one_sentence(tmp_path):
     features = FeatureSet.from_arrays(X, labels=INTS, texts=["\ud800"] * len(X))
-    model = RPIM(beta=0.2, **FAST).fit(features.rows(), INTS)
+    model = RPIM(5, max_iter=15, random_state=0).fit(features.rows(), INTS)
     with pytest.raises(InputError, match="not valid Unicode"):
         Discovery.from_fit(model, features).save(tmp_path / "run")
     assert os.listdir(tmp_path) == []

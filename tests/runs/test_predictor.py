@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import rpim
-from rpim import RPIM, Discovery, FeatureSet, InputError, Predictor
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError, Predictor
 from rpim.data.formats import column_stream
 
 D, K = 128, 6
@@ -40,7 +40,12 @@ Y = np.where(np.arange(600) % 4 < 2, NAMES[np.arange(600) % K], "")
 def fitted(**metadata) -> Discovery:
     features = FeatureSet.from_arrays(X, labels=Y, metadata=metadata)
     model = RPIM(
-        n_classes=K, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0
+        n_classes=K,
+        objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+        n_members=1,
+        n_init=1,
+        max_iter=15,
+        random_state=0,
     )
     return Discovery.from_fit(model.fit(features.rows(), Y), features)
 

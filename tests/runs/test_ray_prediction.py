@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rpim import RPIM, Discovery, FeatureSet, InputError
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim.data.feature_spans import FeatureSpans
 from rpim.data.formats import column_stream
 from rpim.runs import ray_prediction as prediction
@@ -27,7 +27,14 @@ Y = np.where(np.arange(600) % 4 < 2, np.array(["ant", "bee", "cat", "", "", ""])
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     features = FeatureSet.from_arrays(X, labels=Y)
-    model = RPIM(K, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, n_init=1, max_iter=15, random_state=0)
+    model = RPIM(
+        K,
+        objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01),
+        n_members=1,
+        n_init=1,
+        max_iter=15,
+        random_state=0,
+    )
     folder = tmp_path_factory.mktemp("runs") / "run"
     Discovery.from_fit(model.fit(features.rows(), Y), features).save(folder)
     return folder

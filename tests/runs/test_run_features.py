@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from rpim import RPIM, Discovery, FeatureSet, InputError
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim.runs.run_features import features_of
 
 X, TRUTH = make_blobs(60, n_features=4, centers=3, random_state=0)
@@ -18,7 +18,9 @@ def run(tmp_path):
     """A run whose labels came from a file of their own."""
     FeatureSet.from_arrays(X).write(tmp_path / "features.npz")
     features = FeatureSet.from_arrays(X, labels=LABELS)
-    model = RPIM(3, trade_off=0.1, weight_decay=0.01, beta=0.2, n_members=1, max_iter=3, random_state=0)
+    model = RPIM(
+        3, objective=InfoMaxObjective(trade_off=0.1, weight_decay=0.01), n_members=1, max_iter=3, random_state=0
+    )
     model.fit(features.rows(), features.labels)
     Discovery.from_fit(model, features, source=tmp_path / "features.npz").save(tmp_path / "run")
     return tmp_path / "run"

@@ -26,7 +26,7 @@ from rpim.data.labels import IntArray
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import gcd_accuracy
-from rpim.runs.saved_model import METHODS, plain
+from rpim.runs.saved_model import plain
 
 _CHOSEN = ("trade_off", "beta", "weight_decay", "n_members")
 
@@ -47,7 +47,7 @@ def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts 
 
 def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
     case = cell.case(parts)
-    model = METHODS[cell.method.method](**cell.method.parameters)
+    model = cell.method.estimator()
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:

@@ -12,6 +12,8 @@ from sklearn.utils._param_validation import InvalidParameterError
 from rpim._common.errors import InputError, choose, first_line, meant
 from rpim.benchmark.splits import Split
 from rpim.data.feature_set import FeatureSet
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.objective import nested_names
 from rpim.runs.saved_model import METHODS
 
 _SET_KEYS = ("path", "labels", "label_column", "feature_column", "split_column", "splits", "n_classes")
@@ -25,6 +27,13 @@ class Method:
     name: str
     method: str
     parameters: dict[str, Any] = field(default_factory=dict)
+    """Those of the objective without ``objective__``."""
+
+    def estimator(self) -> DiscoveryEstimator:
+        """The estimator with these parameters."""
+        kind = METHODS[self.method]
+        model: DiscoveryEstimator = kind().set_params(**nested_names(kind, self.parameters))
+        return model
 
 
 @dataclass(frozen=True)
@@ -72,12 +81,21 @@ def _method(name: str, entry: Any) -> Method:
     for parameter in parameters:
         if parameter in _DECIDED_HERE:
             raise InputError(f"The method {name!r} sets {parameter}, which the benchmark itself does: leave it out.")
-        choose(f"The method {name!r}: the parameter", parameter, model.get_params())
+        choose(f"The method {name!r}: the parameter", parameter, _parameter_names(model))
+    parameters = {key.removeprefix("objective__"): value for key, value in parameters.items()}
     try:
-        model.set_params(**parameters)._validate_params()
-    except InvalidParameterError as error:
+        Method(name, method, parameters).estimator()._validate_params()
+    except (InvalidParameterError, InputError) as error:
         raise InputError(f"The method {name!r}: {first_line(error)}.") from error
     return Method(name, method, parameters)
+
+
+def _parameter_names(model: DiscoveryEstimator) -> list[str]:
+    """What a config may set; parameters of the objective with and without ``objective__``."""
+    names = [name for name in model.get_params() if name != "objective"]
+    short = [name.removeprefix("objective__") for name in names]
+    absent = model.absent_terms
+    return [name for name in dict.fromkeys((*short, *names)) if name.removeprefix("objective__") not in absent]
 
 
 def checked_sets(said: Any, splits: Any) -> tuple[Set, ...]:

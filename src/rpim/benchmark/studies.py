@@ -156,9 +156,10 @@ def _seeds() -> tuple[Study, ...]:
 
 def _rpim(name: str, **changed: Any) -> Method:
     """RPIM with these parameters, of which those that are so anyway are left out."""
-    default = METHODS["rpim"]().get_params()
-    return Method(name, "rpim", {key: value for key, value in changed.items() if value != default[key]})
+    return Method(name, "rpim", {key: value for key, value in changed.items() if value != _RPIM_DEFAULTS[key]})
 
+
+_RPIM_DEFAULTS = {name.removeprefix("objective__"): value for name, value in METHODS["rpim"]().get_params().items()}
 
 STUDIES: dict[str, Callable[[], tuple[Study, ...]]] = {
     "main": _main,

@@ -60,6 +60,7 @@ def check_problem(
 def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The method by its name, with what was said of it, on a device that is there."""
     from rpim._common.devices import checked_device
+    from rpim.estimators.objective import nested_names
     from rpim.runs.saved_model import METHODS
 
     name = choose("--method", method, METHODS)
@@ -68,12 +69,14 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
         model.set_params(preset=preset)
     elif preset != "default":
         raise InputError(f"--preset is not for --method {name}: leave it out.")
-    unknown = sorted(set(given) - set(model.get_params()))
+    parameters = nested_names(type(model), given)
+    there = {name.removeprefix("objective__") for name in model.get_params()} - set(model.absent_terms)
+    unknown = sorted(set(given) - there)
     if unknown:
         raise InputError(f"--{unknown[0].replace('_', '-')} is not for --method {name}: leave it out.")
     if device is not None:
         checked_device(device)
-    estimator: DiscoveryEstimator = model.set_params(device=device, **given)
+    estimator: DiscoveryEstimator = model.set_params(device=device, **parameters)
     return estimator
 
 
@@ -83,7 +86,8 @@ def checkpoint_of(
     """The checkpoint beside the run: a fit of the same rows and parameters resumes from it, another is refused."""
     from rpim.core.checkpoint import Checkpoint
 
-    parameters = {name: repr(value) for name, value in model.get_params().items() if name != "verbose"}
+    hidden = ("verbose", "objective")  # the objective's parameters are listed one by one
+    parameters = {name: repr(value) for name, value in model.get_params().items() if name not in hidden}
     method = type(model).__name__
     plan = {"rpim": __version__, method: parameters, "rows": features.quick_fingerprint()}
     return Checkpoint(output, plan, overwrite=overwrite)

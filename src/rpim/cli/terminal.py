@@ -59,9 +59,13 @@ def as_options(message: str) -> str:
     'Give --n-classes 5, or leave it out to have it estimated.'
     >>> as_options("n_members=900 is too many (stability_ says which).")
     '--n-members 900 is too many (rpim classes RUN says which).'
+    >>> as_options("beta=0.2 contradicts preset='paper': leave beta out, or use preset='default'.")
+    '--beta 0.2 contradicts --preset paper: leave --beta out, or use --preset default.'
     """
     said = re.sub(r"\bn_(classes|members)=(\d+)", r"--n-\1 \2", message)
     said = re.sub(r"\bn_(classes|members)\b", r"--n-\1", said)
+    said = re.sub(r"\bpreset='(\w+)'", r"--preset \1", said)
+    said = re.sub(r"\bbeta=([\d.]*\d)", r"--beta \1", said).replace("leave beta out", "leave --beta out")
     said = said.replace("or None to have", "or leave it out to have")
     return said.replace("stability_ says", "rpim classes RUN says")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -23,65 +22,21 @@ from rpim._common.blocks import row_blocks
 from rpim._common.devices import device_of
 from rpim._common.errors import InputError
 from rpim._common.progress import Progress
-from rpim.core.checkpoint import Checkpoint, History
+from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.objective import Objective
 from rpim.core.pca import SumOfSquares, leading_directions
 from rpim.core.preprocessing import Preprocessing
-from rpim.core.training import Schedule
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.data.row_files import RowFiles
-from rpim.engines.base import Engine, TrainingTask
+from rpim.engines.base import Engine
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.class_count import ClassCount
 from rpim.estimators.count_classes import count_classes
+from rpim.estimators.problem import FitProblem
+from rpim.estimators.scoring import discovery_accuracy
 
 FloatArray = NDArray[np.float32]
-
-
-@dataclass
-class Problem:
-    """What a method gets to see: rows, the labels of some, and how many classes to find."""
-
-    x: Tensor  # (N, D), normalized and projected, the labelled rows first
-    labels: Tensor  # (n_labelled,) codes 0 .. n_known - 1
-    n_known: int
-    n_classes: int
-    generator: torch.Generator
-    progress: Progress
-
-    @property
-    def n_new(self) -> int:
-        """How many classes are to be discovered."""
-        return self.n_classes - self.n_known
-
-
-@dataclass
-class FitProblem(Problem):
-    """The problem of a fit: `x` and `labels` are of a sample of the rows, of all of them where they fit in memory."""
-
-    engine: Engine
-    codes: IntArray  # (N,) of all rows; -1 without a label
-    rows: IntArray  # (n,) the numbers of the rows of x
-    preprocess: Preprocessing
-    checkpoint: Checkpoint | None = None
-    views: tuple[Tensor, ...] = ()
-    """Further views of the same rows, for the methods that compare two of them."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether `x` holds all rows, and not a sample of them."""
-        return len(self.x) == self.engine.shape[0]
-
-    def train(
-        self, head: Head, objective: Objective, schedule: Schedule, *, cache: bool, on_step: Callable[[], None]
-    ) -> History:
-        """Train the head on all rows; see `InMemoryBlocks` for `cache`."""
-        task = TrainingTask(
-            self.x, self.labels, self.codes, self.preprocess, objective, schedule, cache, on_step, self.checkpoint
-        )
-        return self.engine.train(head, task)
 
 
 class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -111,6 +66,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     """Whether the rows may stay on disk, or be spread over workers."""
     uses_views: ClassVar[bool] = False
     """Whether the method compares two views of an item, and so can use those that a feature set stores."""
+
+    absent_terms: ClassVar[dict[str, Any]] = {}
+    """Parameters of `InfoMaxObjective` that the method does not have, each with the value that leaves its term out."""
 
     @classmethod
     def missing_extra(cls) -> str | None:
@@ -156,7 +114,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         classes = np.where(problem.codes >= 0, problem.codes, classes)
         self.labels_ = name_rows(classes, self.classes_)
         self._keep_exemplars(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
-        self._finish(problem.rows, classes)
+        self._finish(problem, classes)
         return self
 
     def _problem(
@@ -173,7 +131,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         generator, device = self._generator(), device_of(self.device)
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
-        self.components_: Tensor | None = None
+        self._set_components(None)
         kept, (n_rows, n_features) = self._n_components(), engine.shape
         fewer = kept is not None and kept < n_features and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
@@ -181,7 +139,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
         if gram is not None and kept is not None:
             # In single precision, so that its last bits do not depend on how the rows were cut into shards.
-            self.components_ = leading_directions(gram.float(), kept).to(device)
+            self._set_components(leading_directions(gram.float(), kept).to(device))
             x = self._ordered(values, order, device)
         else:
             x = self._prepare(values, order, device)
@@ -208,13 +166,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The class of each row by number, and its outlier score where rows may be left out. (N,), (N,)"""
         return problem.engine.assign(self.head_, problem.preprocess, scores=self.abstain > 0)
 
-    def _finish(self, order: IntArray, assigned: IntArray) -> None:
-        """Say what is to be said of the fit, once every row has its class.
+    def _finish(self, problem: FitProblem, assigned: IntArray) -> None:
+        """Check the result, and set the attributes that need it.
 
         Parameters
         ----------
-        order : (n,)
-            The number, among all rows, of each row that the method saw.
         assigned : (N,)
             The class of every row, by number.
         """
@@ -229,7 +185,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
 
     def _name_classes(self, known: NDArray[Any]) -> None:
-        n_classes = len(self.head_.prototypes)  # a method that cannot be told a number may have found another
+        n_classes = len(self.head_.prototypes)  # a method that does not take a number may have found another
         self.known_classes_ = known
         self.classes_ = name_new_classes(known, n_classes - len(known))
         self.new_classes_ = self.classes_[len(known) :]
@@ -266,10 +222,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     @abstractmethod
     def _discover(self, problem: FitProblem) -> Head:
-        """Train on the problem; sets ``history_`` and ``n_iter_`` and whatever else the method has to tell."""
+        """Train on the problem; sets ``history_``, ``n_iter_`` and the method's other fitted attributes."""
 
     def _keep_exemplars(self, problem: FitProblem, classes: Tensor) -> None:
-        """Keep what a method needs to go on with other rows."""
+        """Keep the rows that ``extend`` needs."""
 
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""
@@ -284,11 +240,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self.decide(*_on_cpu(self.head_.proba_and_score(x)))
+            codes[block] = self._reject(*_on_cpu(self.head_.proba_and_score(x)))
         return name_rows(codes, self.classes_)
 
-    def assess(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """``predict_proba`` and ``outlier_scores`` of the same rows, for the price of one."""
+    def _proba_and_score(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """``predict_proba`` and ``outlier_scores`` of the same rows, in one pass. (n, K), (n,)"""
         rows = self._rows_like_fitted(X)
         probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
@@ -296,8 +252,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             probabilities[block], scores[block] = _on_cpu(self.head_.proba_and_score(x))
         return probabilities, scores
 
-    def decide(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
-        """The number of the class of each row, by what ``assess`` says; -1 where it fits none. (n,)"""
+    def _reject(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
+        """The number of the likeliest class of each row; -1 where its outlier score is too large. (n,)"""
         classes: IntArray = np.where(scores > self.outlier_threshold_, UNLABELLED, probabilities.argmax(axis=1))
         return classes
 
@@ -306,13 +262,28 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         labels: NDArray[Any] = self.fit(X, y).labels_
         return labels
 
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Accuracy on the labelled rows, where discovered classes are matched with the labels that ``fit`` did not see.
+
+        A known class counts under its own name alone. Discovered classes and the other labels are matched one to one by
+        the Hungarian assignment. Rows without a label are ignored.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+        y : array-like of shape (n_rows,)
+            The true labels; -1, None, NaN or "" where they are unknown.
+        """
+        return discovery_accuracy(y, self.predict(X), self.known_classes_, self.new_classes_)
+
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """The probability of each class (columns as in ``classes_``) for each row."""
-        return self.assess(X)[0]
+        return self._proba_and_score(X)[0]
 
     def outlier_scores(self, X: ArrayLike) -> FloatArray:
         """How little each row fits any class: the larger, the less. Comparable between rows of one model alone."""
-        return self.assess(X)[1]
+        return self._proba_and_score(X)[1]
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The refined embedding h(x) of each row, in the directions that the training kept."""
@@ -394,14 +365,14 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             gram, scaled = SumOfSquares(n_features, device), self._preparation(device).normalized
             for block in row_blocks(n_rows, n_features):
                 gram.add(scaled(rows[block]))
-            self.components_ = leading_directions(gram.total, kept)
+            self._set_components(leading_directions(gram.total, kept))
         return self._ordered(rows, order, device)
 
     def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
         """The rows in this order, normalized and projected block by block: there is never a second copy of all."""
         n_features = rows.shape[1]
         x = torch.empty(
-            len(order), n_features if self.components_ is None else self.components_.shape[1], device=device
+            len(order), n_features if self._directions is None else self._directions.shape[1], device=device
         )
         prepare = self._preparation(device)
         for block in row_blocks(len(order), n_features):
@@ -417,9 +388,14 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         return self._ordered(rows, problem.rows, problem.x.device)
 
+    def _set_components(self, directions: Tensor | None) -> None:
+        """Keep the principal directions (D, d), and as ``components_`` in scikit-learn's shape (d, D)."""
+        self._directions = directions
+        self.components_: FloatArray | None = None if directions is None else directions.T.cpu().numpy().copy()
+
     def _preparation(self, device: torch.device) -> Preprocessing:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preprocessing(self.normalize, self.components_, device)
+        return Preprocessing(self.normalize, self._directions, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,26 +3,28 @@
 A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
 differ in all of them, and each does not see a part of the labels.
 
-1. `plan_members` draws who varies what; a `Trainer` trains one. Members are independent of each other.
+1. `plan_members` draws what each member varies; a `Trainer` trains one. Members are independent of each other.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
    classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
    on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
    (`neighbors.py`) and classes into balance (`balance`).
 3. The average is distilled into one linear head (`distillation.py`), the model.
 
-What falls out of it: probabilities that can be believed, the stability of each class, and what members that did not
-see a label say of its row.
+It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from rpim.core.checkpoint import History, pack, unpack
+from rpim._common.parallel import parallel_map
+from rpim._common.progress import Progress
+from rpim.core.checkpoint import Checkpoint, History, pack, unpack
 from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
 from rpim.core.head import Head
 from rpim.core.initialization import ClassSizes, estimated_shares, merged_start
@@ -32,12 +34,13 @@ from rpim.core.representations import KINDS, Representation, fit_representation
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.estimators.label_checks import LabelCheck
+from rpim.estimators.problem import step_cost
 
 N_FOLDS = 8
 """A member does not see an eighth of the labels of each class."""
 
 N_DIRECTIONS = 128
-"""Members see the rows in so many principal directions: wider ones are no better, and cost twice as much."""
+"""Number of principal directions of the rows of a member: more are no better, and cost twice as much."""
 
 TRADE_OFFS = {"equal": (0.1,), "estimated": (0.1, 0.2, 0.5, 1.0)}
 """The values of lambda: where classes differ in size, M pulls them together, and a larger lambda holds against it."""
@@ -76,7 +79,7 @@ def plan_members(
     trade_offs: Sequence[float] | None = None,
     n_embeddings: int = 1,
 ) -> list[MemberPlan]:
-    """Who varies what. Every four members have every representation, every eight hide every label once.
+    """Plan what each member varies. Every four members have every representation, every eight hide every label once.
 
     Parameters
     ----------
@@ -236,9 +239,35 @@ def train_from_clusters(
     return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
 
 
+def train_members(
+    trainer: Trainer, plans: list[MemberPlan], h: str, progress: Progress, checkpoint: Checkpoint | None
+) -> list[Member]:
+    """Train the members that the checkpoint does not have, each as a task."""
+    found: dict[int, Member] = {}
+    if checkpoint is not None:
+        device = trainer.x.device
+        kept = {number: Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
+        found = {number: member for number, member in kept.items() if [member.plan] == plans[number : number + 1]}
+    costs = [step_cost(trainer.x[:, : plan.n_directions], trainer.n_classes, h) * SCHEDULE.max_iter for plan in plans]
+    progress.expect(sum(costs))
+    progress.stage(f"training {len(plans)} members")
+    progress.advance(sum(costs[number] for number in found))
+    missing = [number for number in range(len(plans)) if number not in found]
+
+    def done(position: int, member: Member) -> None:
+        number = missing[position]
+        if checkpoint is not None:
+            checkpoint.save_member(number, member.to_bytes())
+        progress.advance(costs[number])
+
+    trained = parallel_map(trainer, [plans[number] for number in missing], done)
+    found |= dict(zip(missing, trained, strict=True))
+    return [found[number] for number in range(len(plans))]
+
+
 @dataclass(frozen=True)
 class Combined:
-    """What the members say together, of the rows that they were trained on.
+    """The combined predictions of the members on the rows that they were trained on.
 
     Parameters
     ----------
@@ -253,7 +282,7 @@ class Combined:
     lost : (n_members,)
         How many classes each member lost: those that no row chose.
     label_check : LabelCheck
-        What the members that did not see a label say of its row.
+        Comparison of the labels with the out-of-bag predictions.
     """
 
     probabilities: Tensor
@@ -305,7 +334,7 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:
-    """What the members that did not see a label say of its row, on average. (n_labelled, K)"""
+    """Mean probabilities of each labelled row by the members that did not see its label. (n_labelled, K)"""
     total = x.new_zeros(len(trainer.labels), trainer.n_classes)
     count = x.new_zeros(len(trainer.labels), 1)
     for m, member in enumerate(members):
@@ -323,3 +352,26 @@ def mean_history(members: Sequence[Member]) -> History:
         {name: sum(float(step[name]) for step in steps) / len(steps) for name in steps[0]}
         for steps in zip(*histories, strict=True)
     ]
+
+
+def warn_of_disagreement(combined: Combined, n_known: int) -> None:
+    """Warn where members do not agree on new classes, or most of them lost a class."""
+    losers = int((combined.lost > 0).sum())
+    if 2 * losers > len(combined.lost):
+        warnings.warn(
+            f"{losers} of {len(combined.lost)} members of the committee ended with classes that no row is in "
+            f"({float(combined.lost.double().mean()):.1f} on average): there may be fewer classes. Give a smaller "
+            "n_classes, or None to have it estimated.",
+            UserWarning,
+            stacklevel=6,
+        )
+    alone = torch.nonzero(combined.supporters[n_known:] < 2).flatten()
+    there = ~combined.stability[n_known:].isnan()
+    alone = alone[there[alone]]
+    if len(alone):
+        warnings.warn(
+            f"{len(alone)} of {len(there)} new classes were found by fewer than two members of the committee: there "
+            "may be fewer classes, or more rows are needed to tell them apart (stability_ says which).",
+            UserWarning,
+            stacklevel=6,
+        )

@@ -40,7 +40,7 @@ from rpim.estimators.class_count import ClassCount
 NEIGHBORS = (2, 3, 4, 6, 8, 12, 16, 24)
 """The sizes of neighborhood that are tried."""
 MAX_ROWS = 3000
-"""So many labelled rows at most are looked around: more would change little."""
+"""Largest number of labelled rows whose neighbors are counted: more would change little."""
 _BLOCK_ELEMENTS = 1 << 23  # 32 MB of float32 similarities a block
 _LEAST_OWN = 0.3
 """A neighborhood with a smaller share of rows of the own class says more about the others: a smaller one is taken."""
@@ -93,7 +93,7 @@ def count_by_neighbors(
         The rows, the labelled ones first.
     labels : (n_labelled,)
     on_rows : callable
-        Is told how many more rows have been looked around.
+        Called with the number of rows that were processed, for progress.
     """
     looked = torch.randperm(len(labels), generator=generator)[:MAX_ROWS].to(x.device)
     tried: dict[int, tuple[float, float]] = {}

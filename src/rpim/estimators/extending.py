@@ -1,8 +1,8 @@
-"""``extend``: a fitted InfoMax model goes on with new rows; extension.py says how new classes are found."""
+"""``extend``: a fitted InfoMax model learns from new rows; core/novelty.py finds the new classes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import train
 from rpim.data.checks import label_array
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
-from rpim.estimators.base import Problem
+from rpim.estimators.presets import Hyperparameters
+from rpim.estimators.problem import Problem, caches_probabilities
 
 if TYPE_CHECKING:
     from rpim.estimators.infomax import InfoMaxEstimator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Names:
-    """What the classes are called once a person has labelled some of the new rows.
+    """The names of the classes after some of the new rows were labelled.
 
     A name that the model does not know is a class of its own, unless most of its rows are in one discovered class:
     then it is the name of that class.
@@ -78,60 +79,60 @@ def name_classes(classes: NDArray[Any], n_known: int, y: NDArray[Any], predicted
 
 
 def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
-    """Take in new rows; see `InfoMaxEstimator.extend`."""
+    """Learn from new rows; see `InfoMaxEstimator.extend`."""
     rows = model._rows_like_fitted(X)
     given = np.full(len(rows), "" if model.classes_.dtype.kind == "U" else UNLABELLED) if y is None else y
     given = label_array(given, "y", len(rows))
-    memory: Exemplars | None = getattr(model, "exemplars_", None)
-    if memory is None:
-        raise InputError("The model remembers none of its rows, because an older version fitted it: fit it again.")
+    exemplars: Exemplars | None = getattr(model, "exemplars_", None)
+    if exemplars is None:
+        raise InputError("The model has no exemplars, because an older version fitted it: refit it.")
     x = torch.cat([part for _, part in model._blocks(rows)])
     named = name_classes(model.classes_, len(model.known_classes_), given, model.head_.predict(x).cpu().numpy())
     order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
     labels = torch.from_numpy(named.labels[order][named.labels[order] >= 0]).to(x.device)
     x = x[torch.from_numpy(order).to(x.device)]
-    told, free = x[: len(labels)], x[len(labels) :]
-    memory = memory.renumbered(torch.from_numpy(named.place).to(x.device), len(named.classes))
+    labelled, unlabelled = x[: len(labels)], x[len(labels) :]
+    exemplars = exemplars.renumbered(torch.from_numpy(named.place).to(x.device), len(named.classes))
     generator = torch.Generator().manual_seed(int(check_random_state(model.random_state).randint(2**31 - 1)))
     with Progress(model.verbose, "looking for new classes") as progress:
-        head = _with_names(model.head_, named, told, labels)
-        familiar_as = head.predict(free)
-        arrival = NewBatch(free, memory.unfamiliarity(head.outlier_scores(free), familiar_as))
-        similarity = PairSimilarity.among(memory, generator)
-        n_classes = len(named.classes) + n_classes_to_add(arrival, similarity, generator)
+        head = _with_names(model.head_, named, labelled, labels)
+        familiar_classes = head.predict(unlabelled)
+        batch = NewBatch(unlabelled, exemplars.unfamiliarity(head.outlier_scores(unlabelled), familiar_classes))
+        similarity = PairSimilarity.among(exemplars, generator)
+        n_classes = len(named.classes) + n_classes_to_add(batch, similarity, generator)
         problem = Problem(
-            torch.cat([memory.rows, x]),
-            torch.cat([memory.classes, labels]),
+            torch.cat([exemplars.rows, x]),
+            torch.cat([exemplars.classes, labels]),
             len(named.classes),
             n_classes,
             generator,
             progress,
         )
         if problem.n_new:
-            found = first_prototypes(head.transform(arrival.pool), problem.n_new, generator)
+            found = first_prototypes(head.transform(batch.pool), problem.n_new, generator)
             head.prototypes = torch.cat([head.prototypes, _as_long_as(found, head.prototypes)])
-        model.history_ = _train(model, head, problem, _shares(familiar_as, arrival, problem))
+        model.history_ = _train(model, head, problem, _shares(familiar_classes, batch, problem))
         if similarity is not None and problem.n_new:
-            there = _which_are_there(head.predict(free), told, named, arrival, similarity, problem)
+            there = _which_are_there(head.predict(unlabelled), labelled, named, batch, similarity, problem)
             if not bool(there.all()):
                 head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
                 problem.n_classes = len(head.prototypes)
-                model.history_ += _train(model, head, problem, _shares(familiar_as, arrival, problem))
+                model.history_ += _train(model, head, problem, _shares(familiar_classes, batch, problem))
     before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
     model.classes_ = name_new_classes(named.classes, problem.n_new)
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
     now = model.classes_[named.place]
     model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
-    found = torch.cat([labels, head.predict(free)])
-    scores = head.outlier_scores(free) if model.abstain else free.new_empty(0)
+    found = torch.cat([labels, head.predict(unlabelled)])
+    scores = head.outlier_scores(unlabelled) if model.abstain else unlabelled.new_empty(0)
     left_out, model.outlier_threshold_ = least_fitting(scores.cpu().numpy(), model.abstain)
     found[torch.from_numpy(left_out).to(x.device) + len(labels)] = UNLABELLED
-    model.exemplars_ = _updated_exemplars(memory, problem, found, len(labels), head)
+    model.exemplars_ = _updated_exemplars(exemplars, problem, found, len(labels), head)
     assigned = np.empty(len(x), dtype=np.int64)
     assigned[order] = found.cpu().numpy()
     model.labels_ = name_rows(assigned, model.classes_)
-    # The head was trained on by itself, and the rows are others: what a committee said of either no longer holds.
+    # The head was trained further, on other rows: what a committee found no longer holds.
     model.n_members_, model.label_issues_ = 1, []
     model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
     for name in ("stability_", "expected_accuracy_"):
@@ -139,63 +140,64 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
             delattr(model, name)
 
 
-def _with_names(old: Head, named: Names, told: Tensor, labels: Tensor) -> Head:
+def _with_names(old: Head, named: Names, labelled: Tensor, labels: Tensor) -> Head:
     """A head of its own with a prototype for every class that has a name: those that it had, and means of rows."""
     transform = type(old.transform)({name: value.clone() for name, value in old.transform.parameters.items()})
     prototypes = old.prototypes.new_zeros(len(named.classes), old.prototypes.shape[1])
-    if len(told):
-        prototypes = _as_long_as(class_means(transform(told), labels, prototypes), old.prototypes)
+    if len(labelled):
+        prototypes = _as_long_as(class_means(transform(labelled), labels, prototypes), old.prototypes)
     prototypes[torch.from_numpy(named.place).to(prototypes.device)] = old.prototypes
     return Head(prototypes, transform, old.temperature, calibration=old.calibration)
 
 
 def _as_long_as(directions: Tensor, prototypes: Tensor) -> Tensor:
-    """Scaled to the mean length of prototypes that are trained: it is how sure a row can be of the class."""
+    """Scale directions to the mean norm of trained prototypes, which sets how confident predictions can be."""
     longer: Tensor = torch.nn.functional.normalize(directions, dim=1).mul_(prototypes.norm(dim=1).mean())
     return longer
 
 
 def _which_are_there(
-    found: Tensor, told: Tensor, named: Names, arrival: NewBatch, similarity: PairSimilarity, problem: Problem
+    found: Tensor, labelled: Tensor, named: Names, batch: NewBatch, similarity: PairSimilarity, problem: Problem
 ) -> Tensor:
     """Which of the new classes have enough rows that are of no other class, found or named just now. (new,)"""
     fresh = torch.ones(problem.n_classes, dtype=torch.bool, device=found.device)
     fresh[torch.from_numpy(named.place).to(found.device)] = False
     numbers = torch.nonzero(fresh).flatten()  # those that somebody has named first
-    labels = problem.labels[len(problem.labels) - len(told) :]
-    x, classes = torch.cat([told, arrival.x]), torch.cat([labels, found])
+    labels = problem.labels[len(problem.labels) - len(labelled) :]
+    x, classes = torch.cat([labelled, batch.x]), torch.cat([labels, found])
     rows = fresh[classes]
     compact = torch.cumsum(fresh, 0) - 1
     one = one_of_each(x[rows], compact[classes[rows]], len(numbers), similarity, problem.generator)
     as_one = torch.arange(problem.n_classes, device=found.device)
     as_one[numbers] = numbers[one]
-    return is_there(arrival, as_one[found], problem.n_known, problem.n_classes)
+    return is_there(batch, as_one[found], problem.n_known, problem.n_classes)
 
 
-def _shares(familiar_as: Tensor, arrival: NewBatch, problem: Problem) -> Tensor:
-    """How the rows are taken to be shared out: memory is even, but an arrival may be all of one class. (K,)"""
+def _shares(familiar_classes: Tensor, batch: NewBatch, problem: Problem) -> Tensor:
+    """Assumed class shares: exemplars are balanced, but a batch may be all of one class. (K,)"""
     counts = torch.bincount(problem.labels, minlength=problem.n_classes).to(problem.x.dtype) + 1.0
-    n_new = arrival.n_new_rows if problem.n_new else 0.0
-    familiar = arrival.unfamiliarity.argsort()[: round(len(arrival.x) - n_new)]
-    counts += torch.bincount(familiar_as[familiar], minlength=problem.n_classes)
+    n_new = batch.n_new_rows if problem.n_new else 0.0
+    familiar = batch.unfamiliarity.argsort()[: round(len(batch.x) - n_new)]
+    counts += torch.bincount(familiar_classes[familiar], minlength=problem.n_classes)
     counts[problem.n_known :] += n_new / max(problem.n_new, 1)
     return counts / counts.sum()
 
 
 def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor) -> History:
-    setting = model._setting()
-    schedule = model._schedule(setting)
+    found = Hyperparameters(model.trade_off_, model.beta_, model.weight_decay_, model.class_sizes_)
+    schedule = model._schedule(found)
     problem.progress.stage("training")
     problem.progress.expect(schedule.max_iter)
-    engine = InMemoryBlocks(problem.x, problem.labels, problem.n_classes, cache=not model.low_memory)
-    objective = replace(model._objective(setting), class_shares=shares)
+    cache = caches_probabilities(len(problem.x), problem.n_classes)
+    engine = InMemoryBlocks(problem.x, problem.labels, problem.n_classes, cache=cache)
+    objective = model._training_objective(found, shares)
     return train(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))
 
 
-def _updated_exemplars(memory: Exemplars, problem: Problem, found: Tensor, n_told: int, head: Head) -> Exemplars:
-    """Rows of each class out of those that were remembered and those that came in."""
-    classes = torch.cat([memory.classes, found])
-    labelled = torch.cat([memory.labelled, torch.arange(len(found), device=found.device) < n_told])
+def _updated_exemplars(exemplars: Exemplars, problem: Problem, found: Tensor, n_labelled: int, head: Head) -> Exemplars:
+    """Select exemplars of each class from the old ones and the new rows."""
+    classes = torch.cat([exemplars.classes, found])
+    labelled = torch.cat([exemplars.labelled, torch.arange(len(found), device=found.device) < n_labelled])
     first = torch.argsort((~labelled).to(torch.int8), stable=True)
     scores = head.outlier_scores(problem.x)
     return select_exemplars(

@@ -14,7 +14,8 @@ from torch import Tensor
 from rpim.core.head import Head
 from rpim.core.kmeans import Clustering, semi_supervised_kmeans
 from rpim.core.transforms import Transform
-from rpim.estimators.base import DiscoveryEstimator, Problem
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.problem import Problem
 
 
 def nearest_centroid_head(centroids: Tensor, temperature: float) -> Head:
@@ -29,34 +30,46 @@ def nearest_centroid_head(centroids: Tensor, temperature: float) -> Head:
 class GCD(DiscoveryEstimator):
     """Semi-supervised k-means: labelled rows stay in their class, all others go to the nearest centroid.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     The published system first tunes the encoder by contrastive learning, which stored embeddings have had or not; what
     is left of it is its clustering. The best of several restarts by inertia is kept.
 
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
-    n_init : int
-        Restarts.
-    max_iter : int
-        Rounds of a restart, at most.
-    temperature : float
+        Number of classes, known and new together. ``None`` estimates it.
+    n_init : int, default=10
+        Number of restarts; the best by inertia is kept.
+    max_iter : int, default=100
+        Largest number of iterations of a restart.
+    temperature : float, default=25.0
         How sharply probabilities fall with the squared distance to a centroid; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The centroids; the largest logit is that of the nearest one.
     history_ : list of dict
         The inertia at the end.
     n_iter_ : int
-        Rounds of the best restart.
+        Iterations of the best restart.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

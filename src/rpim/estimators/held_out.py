@@ -1,7 +1,7 @@
-"""The paper's smaller problem, on which it chooses the weight decay; self-training chooses its threshold so as well.
+"""Held-out splits: the paper chooses the weight decay on one, self-training its threshold.
 
-It is built from the labelled rows alone: half of the known classes play the unknown ones, and of the others a quarter
-of the rows lose their label. There the truth is known, so any setting can be scored.
+A split is made of the labelled rows alone: half of the known classes are treated as new, and a quarter of the rows of
+the others lose their label. The truth is known, so any hyperparameters can be scored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.metrics import gcd_accuracy
 
 MIN_CLASSES = 4
-"""Fewer known classes cannot be divided into two halves of at least two."""
+"""Fewer known classes cannot be split into two halves of at least two."""
 MAX_ROWS = 10_000
-"""A division draws no more labelled rows than this (but at least four of each class): enough to tell settings apart."""
+"""Largest number of labelled rows in a split (but at least four of each class): enough to compare hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class HeldOutSplit:
 
 
 def can_split(labels: Tensor) -> bool:
-    """Whether there are enough classes and rows for a smaller problem."""
+    """Whether there are enough classes and rows for a held-out split."""
     sizes = torch.bincount(labels)
     return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 1 and len(labels) >= 2 * len(sizes))
 

@@ -12,17 +12,51 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from rpim.core.kmeans import Clustering, kmeans
-from rpim.estimators.base import Problem
 from rpim.estimators.gcd import GCD
+from rpim.estimators.problem import Problem
 
 
 class KMeans(GCD):
-    """k-means on all rows, without a look at the labels; its clusters then get the names of the classes they fit best.
+    """k-means on all rows, without the labels; its clusters then get the names of the classes they match best.
 
-    A label serves to name a cluster alone: the known classes go to the clusters that share most labelled rows with
-    them (one to one), and the clusters that are left are the new classes. Parameters and attributes as in `GCD`.
+    Labels only name clusters: the known classes go to the clusters that share most labelled rows with
+    them (one to one), and the clusters that are left are the new classes. On stored embeddings nothing had to change.
 
-    On stored embeddings nothing had to change.
+    Parameters
+    ----------
+    n_classes : int, optional
+        Number of classes, known and new together. ``None`` estimates it.
+    n_init : int, default=10
+        Number of restarts; the best by inertia is kept.
+    max_iter : int, default=100
+        Largest number of iterations of a restart.
+    temperature : float, default=25.0
+        How sharply probabilities fall with the squared distance to a centroid; it changes no class.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The centroids; the largest logit is that of the nearest one.
+    history_ : list of dict
+        The inertia at the end.
+    n_iter_ : int
+        Iterations of the best restart.
     """
 
     def _cluster(self, problem: Problem) -> Clustering:

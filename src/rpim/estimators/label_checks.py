@@ -1,4 +1,4 @@
-"""Checking the given labels by the members of a committee that did not see them.
+"""Check the given labels by the members of a committee that did not see them.
 
 Even where every label is right, some rows get little probability for theirs: classes overlap. How many, the
 probabilities say themselves: among rows with probabilities p, a label drawn from p falls on a class with p_k <= t with
@@ -38,7 +38,7 @@ class LabelIssue(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """What members that did not see a label say of its row.
+    """Comparison of the labels with the predictions of members that did not see them.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from sklearn.semi_supervised import LabelSpreading
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from rpim.estimators.base import Problem
+from rpim.estimators.problem import Problem
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new, nearest_row
 
 
@@ -30,8 +30,8 @@ class SpreadLabels(TransductiveEstimator):
     A label can only spread where there is one. So the unlabelled rows far from every labelled one are clustered by
     k-means into the new classes, and these seeds spread along with the labels.
 
-    What was decided
-    ----------------
+    **What was decided.**
+
     * Far is: farther from the nearest labelled row than ``known_share`` of the labelled rows are from the nearest
       other one. Labelled rows and unlabelled ones of known classes are alike, so that share of the latter stays below
       the limit; 0.95 is the custom in the detection of foreign rows. No label of an unlabelled row is needed for it.
@@ -43,26 +43,40 @@ class SpreadLabels(TransductiveEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     n_neighbors : int
         Neighbors of a row in the graph, itself included; no more than there are rows.
     alpha : float
         How far a seed gives way to its neighbors, between 0 and 1.
     known_share : float
         The share of labelled rows that are not far from the others.
-    n_init, max_iter : int
-        Restarts of k-means, and the rounds of one at most.
+    n_init : int, default=10
+        Number of restarts of k-means.
+    max_iter : int, default=100
+        Largest number of iterations of a restart.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`; ``labels_`` is what spread, ``predict`` the nearest class mean.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``: what spread; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     history_ : list of dict
         The limit beyond which a row is far, and how many rows founded the new classes.
     n_iter_ : int
@@ -139,7 +153,7 @@ class SpreadLabels(TransductiveEstimator):
 
 
 def distances_to_labelled(
-    labelled: NDArray[np.float32], free: NDArray[np.float32], known_share: float
+    labelled: NDArray[np.float32], unlabelled: NDArray[np.float32], known_share: float
 ) -> tuple[NDArray[np.float32], float]:
     """How far each unlabelled row is from the nearest labelled one, and the limit beyond which that is far.
 
@@ -150,5 +164,5 @@ def distances_to_labelled(
     """
     neighbors = NearestNeighbors(n_neighbors=1).fit(labelled)
     among_themselves, _ = neighbors.kneighbors()  # of each labelled row without itself
-    away, _ = neighbors.kneighbors(free)
+    away, _ = neighbors.kneighbors(unlabelled)
     return away[:, 0], float(np.quantile(among_themselves[:, 0], known_share))

@@ -1,4 +1,4 @@
-"""How many classes there are: the estimate that ``n_classes=None`` makes, for those who want to look at it first."""
+"""Estimate the number of classes without a fit, as ``n_classes=None`` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ORCA, a margin that shrinks as the unlabelled rows become sure.
+"""ORCA, a margin that shrinks as predictions of the unlabelled rows become confident.
 
 Cao, Brbić and Leskovec, "Open-World Semi-Supervised Learning", ICLR 2022.
 """
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from rpim._common.blocks import row_blocks
 from rpim.core.head import Head
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 
@@ -65,8 +65,8 @@ class ORCA(TwoViewEstimator):
     cross-entropy on the labelled rows, which is weakened as long as the unlabelled ones are unsure so that known
     classes do not race ahead; pairs of rows that should be of one class; and a pull towards classes evenly used.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     The published method trains the last block of an image encoder along. Here
 
     * what is trained instead is a shift of the embedding, between views that are stored or made by dropping features,
@@ -83,26 +83,42 @@ class ORCA(TwoViewEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     margin_weight : float
         The margin is this times the mean uncertainty of the unlabelled rows. 0 is plain cross-entropy.
     pairwise_weight, entropy_weight : float
         The weights of the pairs and of the regularisation.
-    n_epochs, batch_size : int
-        Passes over all rows, and how many of them make a batch; pairs are found within a batch.
-    learning_rate, weight_decay : float
-        Adam's step size at the start, and its weight decay.
+    n_epochs : int, default=30
+        Number of epochs.
+    batch_size : int, default=512
+        Number of rows in a batch; pairs are found within a batch.
+    learning_rate : float, default=5e-3
+        Adam's learning rate in the first epoch; it falls as a cosine.
+    weight_decay : float, default=0.0
+        L2 penalty of Adam.
     feature_dropout : float
         The share of features that a view lacks, where no second view is given to ``fit``.
     temperature : float
         s, the factor of the cosines.
-    n_components, normalize, device, random_state, verbose
-        As of `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_ : ndarray
-        As of `RPIM`.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
     uncertainty_ : list of float
         The mean uncertainty of the unlabelled rows before each epoch.
     history_ : list of dict

@@ -4,21 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rpim._common.parallel import parallel_map
 from rpim.core.head import Head
+from rpim.core.initialization import Start, single_start
 from rpim.core.kmeans import kmeans
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
+from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
+from rpim.estimators.presets import AUTO, PRESETS, Hyperparameters
+from rpim.estimators.problem import FitProblem, step_cost
+from rpim.estimators.training_start import Search
 from rpim.metrics import clustering_accuracy
+
+if TYPE_CHECKING:
+    from rpim.estimators.infomax import InfoMaxEstimator
 
 TRADE_OFFS = tuple(round(0.05 * i, 2) for i in range(1, 21))
 WEIGHT_DECAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+
+
+def paper_search(
+    model: InfoMaxEstimator, problem: FitProblem, initial: Hyperparameters
+) -> tuple[Hyperparameters, Search]:
+    """Search lambda and the weight decay as the paper does, where they are "auto"; the scores of the values tried.
+
+    Parameters
+    ----------
+    initial : Hyperparameters
+        The parameters as they were given, and the defaults of the others.
+    """
+    found, search = initial, Search()
+    problem.progress.stage("searching lambda and the weight decay")
+    n_init = model._resolved("n_init") or PRESETS["paper"]["n_init"]
+    if model._resolved("trade_off") == AUTO:
+        schedule = model._schedule(found)
+        work = step_cost(problem.x, problem.n_classes, "none") * schedule.max_iter
+        problem.progress.expect(work * len(TRADE_OFFS))
+        trade_off, search["trade_off"] = paper_trade_off(
+            problem.x,
+            problem.labels,
+            problem.n_classes,
+            model._training_objective(found),
+            schedule,
+            temperature=model._resolved("temperature"),
+            n_init=n_init,
+            generator=problem.generator,
+            on_trial=lambda: problem.progress.advance(work),
+        )
+        found = replace(found, trade_off=trade_off)
+    if model._resolved("weight_decay") == AUTO and can_split(problem.labels):
+        split = held_out_split(problem.x[: len(problem.labels)], problem.labels, problem.generator)
+        start = single_start(split.x, split.labels, split.n_classes, n_init=n_init, generator=problem.generator)
+        candidates = [replace(found, weight_decay=value) for value in WEIGHT_DECAYS]
+        work = step_cost(split.x, split.n_classes, model._resolved("h")) * model._schedule(found).max_iter
+        problem.progress.expect(work * len(candidates))
+        scores = parallel_map(
+            lambda candidate: _held_out_score(model, split, start, candidate),
+            candidates,
+            lambda *_: problem.progress.advance(work),
+        )
+        search["weight_decay"] = dict(zip(WEIGHT_DECAYS, scores, strict=True))
+        best = candidates[int(np.argmax(scores))]
+        # The whole problem is about twice the size of the held-out one, so the paper halves it.
+        found = replace(found, weight_decay=best.weight_decay / 2)
+    return found, search
 
 
 def paper_trade_off(
@@ -38,8 +95,7 @@ def paper_trade_off(
     The smallest value of the grid, 0.05, is tried but never chosen, as in the paper.
     """
     start = kmeans(x, n_classes, n_init=n_init, generator=generator).centroids
-    nobody = labels[:0]
-    engine = InMemoryBlocks(x, nobody, n_classes)
+    engine = InMemoryBlocks(x, labels[:0], n_classes)
     truth = labels.cpu().numpy()
     scores: dict[float, float] = {}
     for trade_off in TRADE_OFFS:
@@ -51,3 +107,13 @@ def paper_trade_off(
             on_trial()
     allowed = TRADE_OFFS[1:]
     return allowed[int(np.argmax([scores[value] for value in allowed]))], scores
+
+
+def _held_out_score(
+    model: InfoMaxEstimator, split: HeldOutSplit, start: Start, hyperparameters: Hyperparameters
+) -> float:
+    """Train on the held-out split and score the classes of its hidden rows."""
+    head = model._new_head(start.prototypes)
+    objective = model._training_objective(hyperparameters, start.shares(hyperparameters.class_sizes))
+    train(split.engine(), head, objective, model._schedule(hyperparameters))
+    return split.score(head.predict(split.x))

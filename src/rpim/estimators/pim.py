@@ -9,16 +9,74 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from rpim.estimators.infomax import PlainInfoMaxEstimator
+from rpim.estimators.objective import InfoMaxObjective
 from rpim.estimators.presets import AUTO
 
 
 class PIM(PlainInfoMaxEstimator):
     """CE + M + lambda C: RPIM without its transformation, pseudo-labels and mixed labels.
 
-    ``PIM(...)`` and ``RPIM(h="none", pseudo_labels=False, mixed_labels=False, ...)`` with the same `n_members` give the
-    same bits. A single fit by default; ``n_members=16`` is a committee. See `RPIM` for the parameters and attributes.
-    The PIM of the literature is ``PIM(preset="paper", weight_decay=0.01)``: lambda
-    searched without labels, one start, 1000 steps.
+    ``RPIM(objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False), ...)`` with as many members
+    gives the same bits. The PIM of the literature is
+    ``PIM(preset="paper", objective=InfoMaxObjective(weight_decay=0.01))``: lambda searched without labels, one start,
+    1000 steps.
+
+    See `RPIM` for further attributes.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        Number of classes, known and new together. ``None`` estimates it.
+    preset : {"default", "paper"}
+        What a parameter left at "auto" becomes. "paper" is the published procedure, which no other parameter may
+        contradict but `n_init` and `max_iter`, its cost; see `RPIM`.
+    n_members : int or "auto", default=1
+        Number of members of the committee. 1 is a single fit; "auto" is 16, and 1 with ``preset="paper"``.
+    objective : InfoMaxObjective, optional
+        Its `trade_off`, `weight_decay`, `temperature` and `class_sizes` are used; the other parameters are of terms
+        that PIM does not have and must be left at their defaults.
+    search : {"auto", "paper"}
+        "paper" searches lambda and the weight decay as the paper does, where they are "auto". "auto" leaves it to the
+        preset.
+    n_init : int, None or "auto"
+        Start a single fit from the best of that many restarts of semi-supervised k-means; ``None`` starts it from
+        merged clusters. "auto" is ``None``, and 100 with ``preset="paper"``.
+    learning_rate : float or "auto"
+        Adam's learning rate in the training on all rows. "auto" is 5e-3, and 1e-3 with ``preset="paper"``.
+    max_iter : int or "auto"
+        Largest number of steps of that training, which stops earlier once the classes of the rows settle. "auto" is
+        300, and 1000 without stopping early with ``preset="paper"``.
+    n_components : int, None or "auto"
+        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
+        ``None`` with ``preset="paper"``.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    abstain : float, default=0.0
+        Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
+        with scores as large get none either.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    trade_off_, weight_decay_ : float
+        The values that were used.
+    history_ : list of dict
+        The terms of the objective at every step; in a committee their mean over the members.
+    n_iter_ : int
+        Number of steps.
+    head_ : Head
+        The trained prototypes.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
@@ -27,40 +85,30 @@ class PIM(PlainInfoMaxEstimator):
         self,
         n_classes: int | None = None,
         *,
-        n_members: int | Literal["auto"] = 1,
         preset: Literal["default", "paper"] = "default",
-        trade_off: float | Literal["auto"] = AUTO,
-        weight_decay: float | Literal["auto"] = AUTO,
-        class_sizes: Literal["auto", "equal", "estimated"] = AUTO,
-        temperature: float = 25.0,
+        n_members: int | Literal["auto"] = 1,
+        objective: InfoMaxObjective | None = None,
         search: Literal["auto", "paper"] = AUTO,
         n_init: int | Literal["auto"] | None = AUTO,
-        schedule: Literal["auto", "fast", "paper"] = AUTO,
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
         normalize: bool = True,
-        low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
         self.n_classes = n_classes
-        self.n_members = n_members
         self.preset = preset
-        self.trade_off = trade_off
-        self.weight_decay = weight_decay
-        self.class_sizes = class_sizes
-        self.temperature = temperature
+        self.n_members = n_members
+        self.objective = objective
         self.search = search
         self.n_init = n_init
-        self.schedule = schedule
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
         self.normalize = normalize
-        self.low_memory = low_memory
         self.abstain = abstain
         self.device = device
         self.random_state = random_state

@@ -1,4 +1,4 @@
-"""RankStats+, ranking statistics in the generalized setting.
+"""RankStats+, ranking statistics for generalized category discovery.
 
 Han, Rebuffi, Ehrhardt, Vedaldi and Zisserman, "Automatically Discovering and Learning New Visual Categories with
 Ranking Statistics", ICLR 2020 (AutoNovel, TPAMI 2021); taken to unlabelled rows of known and new classes alike by Vaze,
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from rpim._common.errors import InputError
 from rpim.core.head import Head
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 EPSILON = 1e-6
@@ -80,7 +80,7 @@ def ramp_up(epoch: int, n_epochs: int) -> float:
 
 
 class RankStats(TwoViewEstimator):
-    """Rows whose largest features are the same ones are taken to be of one class.
+    """Rows with the same largest features are assumed to be of one class.
 
     As GCD's RankStats+, one classifier of all classes: its known classes learn the labels, and all its classes learn
     which pairs of unlabelled rows of a batch belong together, as their ranking statistics say: those whose largest
@@ -91,8 +91,8 @@ class RankStats(TwoViewEstimator):
     the new classes", nothing says the opposite, and unlabelled rows of new classes went to the known ones: on problems
     made of the labelled rows of four real feature sets this cost 10 points of All. ``incremental=True`` learns them so.
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     See `rpim.estimators.two_views` for what takes the place of encoder, augmentation and random start. Besides:
 
     * Published, a pair is of one class when its five largest features are the very same; a layer is trained to make
@@ -111,7 +111,7 @@ class RankStats(TwoViewEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     n_top : int
         How many of the largest features are compared; never more than half of all features.
     n_shared : int, optional
@@ -123,16 +123,20 @@ class RankStats(TwoViewEstimator):
         rows the class that the first gives them with a weight that ramps up to one; it is then the one that predicts.
     ramp_up_epochs : int
         How long the weights that ramp up take.
-    n_epochs, batch_size : int
-        Passes over all rows, and the rows of a batch.
-    learning_rate, weight_decay : float
-        Adam's.
+    n_epochs : int, default=30
+        Number of epochs.
+    batch_size : int, default=512
+        Number of rows in a batch.
+    learning_rate : float, default=1e-3
+        Adam's learning rate in the first epoch; it falls as a cosine.
+    weight_decay : float, default=0.0
+        L2 penalty of Adam.
     feature_dropout : float
         The share of features dropped to make a view, where no views are given.
     temperature : float
         The factor of the logits.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
     normalize : bool
         Scale rows to unit length.
     device : str, optional
@@ -144,8 +148,14 @@ class RankStats(TwoViewEstimator):
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The centroids; the largest logit is that of the nearest one.
     n_top_, n_shared_ : int
         The numbers of features that were used.
     history_ : list of dict
@@ -209,22 +219,22 @@ class RankStats(TwoViewEstimator):
 
         def loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             labelled = rows < len(problem.labels)
-            free = ~labelled
+            unlabelled = ~labelled
             one, two = (network.refine(view) for view in self._two_views(problem, rows))
             logits = network.logits(one)
             p, p_other = logits.softmax(dim=1), network.logits(two).softmax(dim=1)  # (n, K) each
-            same = shared_top_features(self._features(problem.x[rows[free]]), self.n_top_) >= self.n_shared_
+            same = shared_top_features(self._features(problem.x[rows[unlabelled]]), self.n_top_) >= self.n_shared_
             ramp = ramp_up(epoch, self.ramp_up_epochs)
             labels = problem.labels[rows[labelled]]
             terms = {
                 "labels": label_loss(logits[labelled, : problem.n_known], labels),
-                "pairs": pair_loss(p[free], p_other[free], same),
+                "pairs": pair_loss(p[unlabelled], p_other[unlabelled], same),
                 "consistency": self.consistency_weight * ramp * consistency_loss(p, p_other),
             }
             if self.incremental:
                 second = network.logits(one, head=1)
                 terms["incremental"] = label_loss(second[labelled], labels) + ramp * label_loss(
-                    second[free], logits[free].detach().argmax(dim=1)
+                    second[unlabelled], logits[unlabelled].detach().argmax(dim=1)
                 )
             return terms
 
@@ -233,12 +243,12 @@ class RankStats(TwoViewEstimator):
 
     def _features(self, x: Tensor) -> Tensor:
         """Rows in the features of the embedding: in principal directions, the same few are the largest of all rows."""
-        return x if self.components_ is None else x @ self.components_.T
+        return x if self._directions is None else x @ self._directions.T
 
     def _count_features(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> None:
         if self.n_shared is not None and self.n_shared > self.n_top:
             raise InputError(f"n_shared={self.n_shared} is larger than n_top={self.n_top}; give at most {self.n_top}.")
-        n_features = x.shape[1] if self.components_ is None else len(self.components_)
+        n_features = x.shape[1] if self._directions is None else len(self._directions)
         # of more than half of all features, any two choices overlap, whatever the rows are
         self.n_top_ = min(self.n_top, max(1, n_features // 2))
         if self.n_shared is not None:

@@ -1,7 +1,7 @@
-"""Self-training: a classifier of the known classes that learns from the rows it is sure of.
+"""Self-training: a classifier of the known classes that learns from its confident predictions.
 
 Yarowsky, "Unsupervised word sense disambiguation rivaling supervised methods", ACL 1995, as scikit-learn has it, round
-a logistic regression. A row that it is never sure of is taken to be foreign, as by the maximum softmax probability of
+a logistic regression. A row without a confident prediction is taken as new, as by the maximum softmax probability of
 Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples", ICLR 2017.
 """
 
@@ -20,55 +20,70 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from rpim.data.labels import BoolArray
-from rpim.estimators.base import FloatArray, Problem
+from rpim.estimators.base import FloatArray
 from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
+from rpim.estimators.problem import Problem
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new
 
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
 """Inverse regularisation strengths that are tried: rows of length one want more than scikit-learn's 1."""
 
-N_DIVISIONS = 3
+N_SPLITS = 3
 _UNTRIED = (10.0, 0.75)  # strength and threshold where there are too few labels to try; the latter is scikit-learn's
 
 
 class SelfTraining(TransductiveEstimator):
     """scikit-learn's SelfTrainingClassifier on the known classes; k-means makes new ones of what it rejects.
 
-    A logistic regression is trained on the labelled rows, gives its class to every row that it is sure of, is trained
-    again with these, and so on. The rows that it is never sure of are clustered into the new classes.
+    A logistic regression is trained on the labelled rows, labels the rows that it predicts with confidence, is trained
+    again with these, and so on. The rows that it never predicts with confidence are clustered into the new classes.
 
-    What was decided
-    ----------------
-    * Sure is a probability above a threshold, not the best k rows of a round, which in the end are all rows.
+    **What was decided.**
+
+    * Confident is a probability above a threshold, not the best k rows of a round, which in the end are all rows.
     * The threshold is found on the labelled rows alone. A part of their classes, as large as that of the new ones, is
       hidden, and so is a quarter of the rows of the others. A regression trained on the rest judges the hidden rows;
       the threshold that best parts those of its classes from those of hidden ones (share of the former above it less
-      share of the latter) is taken, over three such divisions together. The strength of the regression is the one
-      with the least log loss there. With too few labels to divide, it is 10, and the threshold scikit-learn's 0.75.
+      share of the latter) is taken, over three such held-out splits together. The strength of the regression is the one
+      with the least log loss there. With too few labels to split, it is 10, and the threshold scikit-learn's 0.75.
     * The threshold stays the same while the classifier is trained again with rows it accepted, so what it accepts
       grows: it may swallow new classes, as self-training does when they are there.
-    * If fewer rows than new classes are rejected, the least sure rows are clustered. If there are no new classes,
+    * If fewer rows than new classes are rejected, the least confident rows are clustered. If there are no new classes,
       rejected rows get the most probable known one.
 
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
-    n_rounds : int
-        How often the classifier is trained again, at most.
-    n_init, max_iter : int
-        Restarts of k-means, and the rounds of one at most.
+        Number of classes, known and new together. ``None`` estimates it.
+    n_rounds : int, default=10
+        Largest number of rounds of self-training.
+    n_init : int, default=10
+        Number of restarts of k-means.
+    max_iter : int, default=100
+        Largest number of iterations of a restart.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`; ``labels_`` is what self-training and k-means say, ``predict`` the nearest class mean.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``: what self-training and k-means say; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     history_ : list of dict
         The strength, the threshold, and how many rows were rejected.
     n_iter_ : int
@@ -139,13 +154,13 @@ def choose_threshold(x: Tensor, labels: Tensor, share_new: float, generator: tor
     """The strength and threshold for these labelled rows, judged on classes whose labels are hidden."""
     if not can_split(labels):
         return _UNTRIED
-    divisions = [held_out_split(x, labels, generator, share_new) for _ in range(N_DIVISIONS)]
-    is_known = np.concatenate([division.truth[len(division.labels) :] < division.n_known for division in divisions])
+    splits = [held_out_split(x, labels, generator, share_new) for _ in range(N_SPLITS)]
+    is_known = np.concatenate([split.truth[len(split.labels) :] < split.n_known for split in splits])
     if is_known.all() or not is_known.any():
         return _UNTRIED
     tried = {}
     for strength in STRENGTHS:
-        judged = [_judge(division, strength) for division in divisions]
+        judged = [_judge(split, strength) for split in splits]
         surprise, confidence = (np.concatenate(parts) for parts in zip(*judged, strict=True))
         tried[strength] = float(surprise[is_known].mean()), confidence
     best = min(tried, key=lambda strength: tried[strength][0])
@@ -166,12 +181,12 @@ def parting_threshold(is_known: BoolArray, confidence: FloatArray) -> float:
     return float(thresholds[gains.argmax()])
 
 
-def _judge(division: HeldOutSplit, strength: float) -> tuple[FloatArray, FloatArray]:
+def _judge(split: HeldOutSplit, strength: float) -> tuple[FloatArray, FloatArray]:
     """For each hidden row, -log of its own class's probability, if that is a known one, and the largest of all."""
-    x, n_kept = division.x.cpu().numpy(), len(division.labels)
-    regression = _regression(strength).fit(x[:n_kept], division.labels.cpu().numpy())
+    x, n_kept = split.x.cpu().numpy(), len(split.labels)
+    regression = _regression(strength).fit(x[:n_kept], split.labels.cpu().numpy())
     probabilities = regression.predict_proba(x[n_kept:])  # (n_hidden, n_known)
-    own = np.minimum(division.truth[n_kept:], division.n_known - 1)
+    own = np.minimum(split.truth[n_kept:], split.n_known - 1)
     right = probabilities[np.arange(len(own)), own]
     return -np.log(np.maximum(right, np.finfo(right.dtype).tiny)), probabilities.max(axis=1)
 

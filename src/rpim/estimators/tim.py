@@ -9,18 +9,68 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from rpim.estimators.infomax import PlainInfoMaxEstimator
+from rpim.estimators.objective import InfoMaxObjective
 from rpim.estimators.presets import AUTO
 
 
 class TIM(PlainInfoMaxEstimator):
-    """CE + M + alpha C with the marginal taken over the unlabelled rows alone (alpha is ``trade_off``).
+    """CE + M + alpha C with the marginal over the unlabelled rows alone (alpha is `trade_off`).
 
-    On stored embeddings
-    --------------------
+    **On stored embeddings.**
+
     Published for few-shot queries whose classes all have labelled examples, with the cross-entropy weighted down to
     0.1. Here the new classes' prototypes start at the centroids of semi-supervised k-means, and CE has weight one, as
-    in PIM, from which it then differs in the marginal alone. alpha is the published 0.1. See `RPIM` for the parameters
-    and attributes.
+    in PIM, from which it then differs in the marginal alone. alpha is the published 0.1.
+
+    See `RPIM` for further attributes.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        Number of classes, known and new together. ``None`` estimates it.
+    n_members : int, default=1
+        Number of members of the committee; 1 is a single fit.
+    objective : InfoMaxObjective, optional
+        Its `trade_off` (here 0.1 by default), `weight_decay` and `temperature` are used; the other parameters are of
+        terms that TIM does not have and must be left at their defaults.
+    n_init : int, optional
+        Start a single fit from the best of that many restarts of semi-supervised k-means; ``None`` starts it from
+        merged clusters.
+    learning_rate : float or "auto"
+        Adam's learning rate in the training on all rows. "auto" is 5e-3.
+    max_iter : int or "auto"
+        Largest number of steps of that training, which stops earlier once the classes of the rows settle. "auto" is
+        300.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    abstain : float, default=0.0
+        Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
+        with scores as large get none either.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    trade_off_, weight_decay_ : float
+        The values that were used.
+    history_ : list of dict
+        The terms of the objective at every step; in a committee their mean over the members.
+    n_iter_ : int
+        Number of steps.
+    head_ : Head
+        The trained prototypes.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
@@ -28,22 +78,20 @@ class TIM(PlainInfoMaxEstimator):
     preset = "default"
     search = AUTO
     marginal_rows = "unlabelled"
+    absent_terms: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent_terms, "class_sizes": "equal"}
+    _own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 0.1, "weight_decay": 0.01}
 
     def __init__(
         self,
         n_classes: int | None = None,
         *,
         n_members: int = 1,
-        trade_off: float = 0.1,
-        weight_decay: float = 0.01,
-        temperature: float = 25.0,
+        objective: InfoMaxObjective | None = None,
         n_init: int | None = None,
-        schedule: Literal["fast", "paper"] = "fast",
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | None = 256,
         normalize: bool = True,
-        low_memory: bool = False,
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
@@ -51,16 +99,12 @@ class TIM(PlainInfoMaxEstimator):
     ) -> None:
         self.n_classes = n_classes
         self.n_members = n_members
-        self.trade_off = trade_off
-        self.weight_decay = weight_decay
-        self.temperature = temperature
+        self.objective = objective
         self.n_init = n_init
-        self.schedule = schedule
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.n_components = n_components
         self.normalize = normalize
-        self.low_memory = low_memory
         self.abstain = abstain
         self.device = device
         self.random_state = random_state

@@ -1,4 +1,4 @@
-"""What the baselines of everyday practice share: they decide the class of the rows at hand, and know no others.
+"""What the baselines of everyday practice share: they decide the classes of the rows of ``fit`` alone.
 
 Spreading labels over a graph, or clustering a map, gives the rows of the fit a class each and has no rule for a new
 row. ``labels_`` is what they decided. A new row gets the class of the nearest class mean, so ``predict`` on the rows
@@ -16,8 +16,9 @@ from torch import Tensor
 from rpim.core.head import Head
 from rpim.core.kmeans import class_means, kmeans
 from rpim.data.labels import IntArray
-from rpim.estimators.base import DiscoveryEstimator, FitProblem, FloatArray, Problem
+from rpim.estimators.base import DiscoveryEstimator, FloatArray
 from rpim.estimators.gcd import nearest_centroid_head
+from rpim.estimators.problem import FitProblem, Problem
 
 
 class TransductiveEstimator(DiscoveryEstimator):
@@ -54,32 +55,32 @@ class TransductiveEstimator(DiscoveryEstimator):
 
 
 def cluster_into_new(
-    problem: Problem, strangeness: Tensor, is_strange: Tensor, *, n_init: int, max_iter: int
+    problem: Problem, novelty: Tensor, is_novel: Tensor, *, n_init: int, max_iter: int
 ) -> tuple[Tensor, Tensor]:
     """k-means of the unlabelled rows that look like no known class, into the new classes.
 
     Parameters
     ----------
-    strangeness : (n_unlabelled,)
-        How little a row looks like a known class.
-    is_strange : (n_unlabelled,)
-        Whether that is too little. If fewer rows than new classes are, the strangest rows are taken.
+    novelty : (n_unlabelled,)
+        Novelty of each row; larger is less like a known class.
+    is_novel : (n_unlabelled,)
+        Whether a row is novel. If fewer rows than new classes are, the most novel rows are taken.
 
     Returns
     -------
-    rows : (n_strange,)
+    rows : (n_novel,)
         Numbers of the rows, among the unlabelled ones.
-    classes : (n_strange,)
+    classes : (n_novel,)
         The class of each, from n_known on.
     """
-    free = problem.x[len(problem.labels) :]
-    rows = torch.nonzero(is_strange).flatten()
+    unlabelled = problem.x[len(problem.labels) :]
+    rows = torch.nonzero(is_novel).flatten()
     if len(rows) < problem.n_new:
-        rows = strangeness.topk(min(problem.n_new, len(free))).indices
+        rows = novelty.topk(min(problem.n_new, len(unlabelled))).indices
     if problem.n_new == 0 or len(rows) == 0:
-        nobody = torch.empty(0, dtype=torch.long, device=free.device)
-        return nobody, nobody
-    found = kmeans(free[rows], problem.n_new, n_init=n_init, max_iter=max_iter, generator=problem.generator)
+        empty = torch.empty(0, dtype=torch.long, device=unlabelled.device)
+        return empty, empty
+    found = kmeans(unlabelled[rows], problem.n_new, n_init=n_init, max_iter=max_iter, generator=problem.generator)
     return rows, found.labels + problem.n_known
 
 

@@ -28,7 +28,8 @@ from rpim.core.adam import Adam
 from rpim.core.head import Head
 from rpim.core.kmeans import merged_clusters, restarts
 from rpim.core.transforms import SemanticBias
-from rpim.estimators.base import DiscoveryEstimator, FitProblem
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.problem import FitProblem
 
 
 class Network(torch.nn.Module):

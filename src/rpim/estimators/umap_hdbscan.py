@@ -2,7 +2,7 @@
 
 McInnes, Healy and Melville, "UMAP: Uniform Manifold Approximation and Projection for Dimension Reduction", 2018;
 Campello, Moulavi and Sander, "Density-Based Clustering Based on Hierarchical Density Estimates", PAKDD 2013, as
-scikit-learn has it; the two in a row with these settings: Grootendorst, "BERTopic", 2022.
+scikit-learn has it; the two in a row with these hyperparameters: Grootendorst, "BERTopic", 2022.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim.data.labels import IntArray
-from rpim.estimators.base import FitProblem, FloatArray, Problem
+from rpim.estimators.base import FloatArray
+from rpim.estimators.problem import FitProblem, Problem
 from rpim.estimators.transductive import TransductiveEstimator, nearest_row
 
 SMALLEST_CLUSTER = 5
@@ -36,11 +37,11 @@ class UMAPHDBSCAN(TransductiveEstimator):
     without a labelled row is a new class, so one stray label is enough to make a cluster a known one. Needs
     ``umap-learn``: ``pip install 'rpim[maps]'``.
 
-    What was decided
-    ----------------
-    * UMAP has BERTopic's settings: 15 neighbors, 5 dimensions, no minimal distance. Rows of length one are compared
+    **What was decided.**
+
+    * UMAP has BERTopic's hyperparameters: 15 neighbors, 5 dimensions, no minimal distance. Unit rows are compared
       by Euclidean distance, which orders them as the cosine does. It sees no labels.
-    * HDBSCAN cannot be told a number of classes. The usual handle on it is the smallest size of a cluster. So if
+    * HDBSCAN does not take a number of classes. What controls it is usually the minimum cluster size. So if
       ``n_classes`` is given, that size is sought by bisection, from 5 to the mean size of a class, and the one is kept
       whose classes, known ones and clusters without a label, are nearest to ``n_classes`` in number; of equals the
       one that leaves the fewest rows as noise. That may still be **another number of classes than was asked for**: a
@@ -55,7 +56,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
     n_classes : int, optional
         How many classes to aim at, known and unknown. ``None`` leaves it to HDBSCAN.
     n_neighbors : int
-        Neighbors of a row in UMAP's graph; fewer where there are not so many rows.
+        Neighbors of a row in UMAP's graph, at most the number of other rows.
     map_components : int
         Dimensions of the map.
     min_cluster_size : int
@@ -64,15 +65,27 @@ class UMAPHDBSCAN(TransductiveEstimator):
         The neighbors by which HDBSCAN measures density, the row itself included.
     temperature : float
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings before UMAP; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep before UMAP; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_, head_ :
-        As in `RPIM`; ``labels_`` is what HDBSCAN says, ``predict`` the nearest class mean.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``: what HDBSCAN says; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
+    head_ : Head
+        The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     n_classes_ : int
         How many classes were found.
     history_ : list of dict
@@ -150,8 +163,8 @@ class UMAPHDBSCAN(TransductiveEstimator):
         best = min(tried, key=lambda one: (abs(one.n_classes - problem.n_classes), one.n_noise))
         if self.n_classes is not None and best.n_classes != self.n_classes:
             warnings.warn(
-                f"HDBSCAN found {best.n_classes} classes and not n_classes={self.n_classes}, because it cannot be told "
-                "a number; see history_ for what it finds with other sizes of clusters.",
+                f"HDBSCAN found {best.n_classes} classes and not n_classes={self.n_classes}, because it does not "
+                "take a number; history_ has what it finds with other minimum cluster sizes.",
                 UserWarning,
                 stacklevel=4,
             )

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from rpim.core.head import Head
 from rpim.core.sinkhorn import sinkhorn
-from rpim.estimators.base import FitProblem
+from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator
 
 
@@ -90,30 +90,44 @@ class UNO(TwoViewEstimator):
     Parameters
     ----------
     n_classes : int, optional
-        How many classes there are in all, known and unknown. ``None`` estimates it.
+        Number of classes, known and new together. ``None`` estimates it.
     n_heads : int
-        Heads of K classes, and over-clustering heads as well.
+        Number of heads of K classes, and of over-clustering heads.
     overclustering : int
-        An over-clustering head has so many times K clusters, at most one a row.
+        Number of clusters of an over-clustering head, as a multiple of K; at most one per row.
     sinkhorn_epsilon : float
         The assignment is made from exp(cosine / epsilon): smaller is harder.
-    n_epochs, batch_size : int
-        Passes over all rows, and about how many are in a batch.
-    learning_rate, weight_decay : float
-        Adam's; the learning rate falls as a cosine.
+    n_epochs : int, default=30
+        Number of epochs.
+    batch_size : int, default=512
+        Number of rows in a batch.
+    learning_rate : float, default=5e-3
+        Adam's learning rate in the first epoch; it falls as a cosine.
+    weight_decay : float, default=0.0
+        L2 penalty of Adam.
     feature_dropout : float
         Share of features that a view drops, where no views are stored.
     temperature : float
         tau, the factor of the logits in the cross-entropy.
-    n_components : int, optional
-        Keep that many principal directions of the embeddings; ``None`` keeps all.
-    normalize, device, random_state, verbose
-        As in `RPIM`.
+    n_components : int or None, default=256
+        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    normalize : bool, default=True
+        Scale rows to unit length.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
+    random_state : int, RandomState instance or None
+        Makes a fit repeatable bit for bit on the same machine.
+    verbose : bool, default=False
+        Show progress with the time left on a terminal.
 
     Attributes
     ----------
-    labels_, classes_, known_classes_, new_classes_ : ndarray
-        As in `RPIM`.
+    labels_ : ndarray of shape (n_rows,)
+        The class of every row of ``fit``; labelled rows keep their label.
+    classes_, known_classes_, new_classes_ : ndarray
+        All classes, those with labels in ``fit``, and the discovered ones.
+    components_ : ndarray of shape (n_components, n_features) or None
+        The principal components that were kept; ``None`` where all features are.
     history_ : list of dict
         The loss of every epoch: each head's share of it (``head_0``, ..., ``overclustering_0``, ...) and their sum.
     n_iter_ : int
@@ -191,11 +205,11 @@ class UNO(TwoViewEstimator):
         def loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             y = labels[rows]
             first, second = (network.refine(view) for view in self._two_views(problem, rows))
-            free = y < 0
+            unlabelled = y < 0
             terms = {f"head_{k}": self._unified(network, k, first, second, y, factors[k]) for k in range(n_heads)}
             for k in range(n_heads):
                 j = n_heads + k
-                unified = self._unified(network, j, first[free], second[free], y[free], factors[j])
+                unified = self._unified(network, j, first[unlabelled], second[unlabelled], y[unlabelled], factors[j])
                 terms[f"overclustering_{k}"] = unified
             return {name: term / len(terms) for name, term in terms.items()}
 

@@ -153,8 +153,11 @@ def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimato
     """
     from sklearn.base import clone
 
+    from rpim.estimators.objective import nested_names
+
     found: dict[str, Any] = {name: getattr(fitted, f"{name}_") for name in getattr(fitted, "search_", {})}
-    model: DiscoveryEstimator = clone(fitted).set_params(**found, n_classes=n_classes, verbose=False)
+    model: DiscoveryEstimator = clone(fitted)
+    model.set_params(**nested_names(type(fitted), found), n_classes=n_classes, verbose=False)
     return model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import COMMITTEE_ROWS
 from rpim.runs.discovery import Discovery
-from rpim.runs.saved_model import describe
+from rpim.runs.saved_model import describe, plain
 
 MAX_POINTS = 300
 """Of a curve: more are not seen at the width it has."""
@@ -34,7 +33,7 @@ MEANINGS = {
     "weight_decay": "pull of the weights to zero, against overfitting",
     "class_sizes": "whether classes are taken to be equally large",
 }
-_NOT_SHOWN = ("verbose", "device")
+_NOT_SHOWN = ("verbose", "device", "objective")
 
 
 @dataclass(frozen=True)
@@ -116,18 +115,20 @@ def averages_members(discovery: Discovery) -> bool:
 def parameters(model: DiscoveryEstimator) -> list[Parameter]:
     """All parameters of the method, those that were searched, estimated or given before those left as they are."""
     facts = describe(model)[0]
-    usual = {name: one.default for name, one in inspect.signature(type(model)).parameters.items()}
+    usual = type(model)().get_params()
     found = []
-    for name, given in facts["parameters"].items():
-        if name in _NOT_SHOWN:
+    for nested, given in model.get_params().items():
+        name = nested.removeprefix("objective__")
+        if name in _NOT_SHOWN or name in model.absent_terms:
             continue
+        given = plain(given)
         value = facts["resolved"].get(name, given)
         if name in getattr(model, "search_", {}):
             origin = "searched"
         elif name == "n_classes" and given is None:
             origin = "estimated"
         else:
-            origin = "default" if usual.get(name, given) == given else "given"
+            origin = "default" if usual[nested] == given else "given"
         found.append(Parameter(name, _said(value), origin, MEANINGS.get(name, "")))
     ranks = ("searched", "estimated", "given", "default")
     return sorted(found, key=lambda one: ranks.index(one.origin))

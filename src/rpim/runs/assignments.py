@@ -211,9 +211,9 @@ def assign(
     with Progress(verbose, "assigning") as progress:
         progress.expect(n_rows)
         for block, rows in features.blocks(model.normalize, _BLOCK):
-            probabilities, outlier[block] = model.assess(rows)  # (n, K), (n,)
+            probabilities, outlier[block] = model._proba_and_score(rows)  # (n, K), (n,)
             each = np.arange(len(probabilities))
-            best[block] = model.decide(probabilities, outlier[block]) if chosen is None else chosen[block]
+            best[block] = model._reject(probabilities, outlier[block]) if chosen is None else chosen[block]
             has_class = best[block] >= 0
             own = each[has_class], best[block][has_class]
             confidence[block][has_class] = probabilities[own]

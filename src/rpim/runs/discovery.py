@@ -80,7 +80,7 @@ class Discovery:
     >>> from rpim import RPIM, FeatureSet
     >>> X, y = make_blobs(90, n_features=4, centers=3, random_state=0)
     >>> features = FeatureSet.from_arrays(X, labels=[c if c < 2 and i % 2 else -1 for i, c in enumerate(y)])
-    >>> model = RPIM(n_classes=3, trade_off=0.1, weight_decay=0.01, beta=0.2, random_state=0)
+    >>> model = RPIM(n_classes=3, random_state=0)
     >>> discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
     >>> [row.name for row in discovery.classes_table() if not row.known]
     [2]

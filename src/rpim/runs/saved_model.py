@@ -13,6 +13,8 @@ from rpim import estimators as methods
 from rpim.core.exemplars import Exemplars
 from rpim.core.head import Head
 from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.infomax import InfoMaxEstimator
+from rpim.estimators.objective import InfoMaxObjective
 
 METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, name) for name in methods.__all__}
 """The methods by the name that the command line and the run folder use."""
@@ -55,8 +57,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
     tensors = head.tensors()
-    if model.components_ is not None:
-        tensors["components"] = model.components_
+    if model._directions is not None:
+        tensors["components"] = model._directions
     if hasattr(model, "exemplars_"):
         tensors |= {f"{_MEMORY}{name}": value for name, value in model.exemplars_.tensors().items()}
     return facts, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -90,7 +92,6 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         fitted["outlier_threshold_"] = float(facts["outlier_threshold"])
     fitted |= {
         "head_": head,
-        "components_": components,
         "classes_": classes,
         "known_classes_": classes[:n_known],
         "new_classes_": classes[n_known:],
@@ -102,25 +103,37 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         fitted["exemplars_"] = Exemplars.from_tensors(remembered, *expected)
     for name, value in fitted.items():
         setattr(model, name, value)
+    model._set_components(components)
     return model
 
 
 def _without_removed(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a run as this version knows them."""
+    """The parameters of a run as this version knows them, the objective as an object."""
     kept = {name: value for name, value in parameters.items() if name not in _REMOVED}
+    if kept.get("objective") is not None:
+        kept["objective"] = InfoMaxObjective(**kept["objective"])
     return {**kept, "search": "auto"} if kept.get("search") == "held-out" else kept
 
 
 def _parameters(model: DiscoveryEstimator) -> dict[str, Any]:
-    """The constructor's parameters; a random state that is not a number cannot be kept and becomes None."""
-    return {name: plain(value) for name, value in model.get_params(deep=False).items()}
+    """The constructor's parameters, the objective's as a dict of their own.
+
+    A random state that is not a number cannot be kept and becomes None.
+    """
+    given = {name: plain(value) for name, value in model.get_params(deep=False).items()}
+    if isinstance(model, InfoMaxEstimator) and model.objective is not None:
+        given["objective"] = {name: plain(value) for name, value in model.objective.get_params().items()}
+    return given
 
 
 def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
     """What the parameters left to "auto" (or None, for the number of classes) became."""
-    given = model.get_params(deep=False)
+    given = model.get_params()
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
-    for name, value in given.items():
+    for nested, value in given.items():
+        name = nested.removeprefix("objective__")
+        if name in model.absent_terms:
+            continue
         if isinstance(value, str) and value == "auto":
             searched = f"{name}_" in _FOUND and hasattr(model, f"{name}_")
             found[name] = getattr(model, f"{name}_") if searched else model._resolved(name)
