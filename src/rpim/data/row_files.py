@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import RUN_FILE, StrPath, must_be_npy, must_exist, reading
-from rpim._common.memory_budget import as_bytes, usual_budget
+from rpim._common.memory_budget import as_bytes, default_memory_budget
 from rpim.data.formats.feature_files import parquet_features
 from rpim.data.formats.npy_stream import ArrayStream
 from rpim.data.formats.parquet import arrow, list_matrix
@@ -78,7 +78,7 @@ class RowFiles:
     def __init__(self, path: StrPath, feature_column: str | None = None, memory: int | str | None = None) -> None:
         self.path = Path(path)
         self.given_memory = None if memory is None else as_bytes(memory)
-        self.memory = self.given_memory or usual_budget()
+        self.memory = self.given_memory or default_memory_budget()
         self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
         first = self._parts[0]
         for part in self._parts[1:]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim._common.files import disk_is_full
-from rpim._common.memory_budget import usual_budget
+from rpim._common.memory_budget import default_memory_budget
 from rpim._common.ray import LOCAL, connected, imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted
 from rpim._common.ray_tasks import spread_tasks
@@ -242,7 +242,7 @@ def _train_shard(work: Work) -> None:
     device = ray.train.torch.get_device()
     head = _on(device, work.head)
     codes = np.array(ray.get(work.codes[rank]))
-    memory = work.memory or usual_budget() // context.get_local_world_size()
+    memory = work.memory or default_memory_budget() // context.get_local_world_size()
     prepare = replace(work.prepare, device=device, components=_moved(work.prepare.components, device))
     blocks = work.shards[rank].blocks(
         codes, len(head.prototypes), prepare, _all_reduce(device), memory=memory, cache=work.cache
