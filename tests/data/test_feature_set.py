@@ -358,7 +358,10 @@ def test_an_interrupt_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("f.csv", "'.csv', which cannot be written: give .npz or .parquet"), ("no/f.npz", "No such file")],
+    [
+        ("f.csv", "'.csv', which cannot be written: give .npz or .parquet"),
+        ("no/f.npz", "no is not a folder: create it first"),
+    ],
 )
 def test_bad_write(tmp_path, name, message):
     with pytest.raises(InputError, match=message):

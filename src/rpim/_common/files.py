@@ -16,7 +16,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -154,12 +154,51 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def check_export(path: StrPath, overwrite: bool = False, suffixes: tuple[str, str] = (".csv", ".parquet")) -> Path:
-    """The path of an export that may be written."""
+def check_writable(
+    path: StrPath,
+    overwrite: bool | None = False,
+    *,
+    suffixes: Sequence[str] = (),
+    is_folder: bool = False,
+    parents: bool = False,
+) -> Path:
+    """Check that a file or folder may be written, so that it is known before hours of work rather than after.
+
+    Parameters
+    ----------
+    path : path of the output
+    overwrite : bool or None
+        Whether it may replace what is there; None if the caller has no such option.
+    suffixes : sequence of str
+        Those it may have; any if empty.
+    is_folder : bool
+        Whether the output is a folder; one that is there is never replaced by a file.
+    parents : bool
+        Whether the caller creates the folders above, so that they need not be there.
+
+    Raises
+    ------
+    InputError
+        If the suffix is another one, something is there, or nothing can be written beside it.
+    """
     target = Path(path)
-    if target.suffix.lower() not in suffixes:
-        give = " or ".join(suffixes)
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {give}.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
+    if suffixes and target.suffix.lower() not in suffixes:
+        choices = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {choices}.")
+    if (target.exists() and not overwrite) or (target.is_dir() and not is_folder):
+        option = "" if overwrite is None else ", or say --overwrite (overwrite=True)"
+        raise InputError(f"{path} exists already: choose another name{option}.")
+    parent = target.resolve().parent
+    shown = target.parent if target.parent.name else parent
+    if parents:
+        return target
+    if not parent.is_dir():
+        raise InputError(f"{path} cannot be written, because {shown} is not a folder: create it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be written, because you may not write in {shown}: choose another.")
     return target
+
+
+def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
+    """Check that a table may be written."""
+    return check_writable(path, overwrite, suffixes=suffixes)

@@ -74,14 +74,15 @@ def embed(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Turn images or texts into features; stopped, it goes on where it was when called again."""
+    from rpim._common.files import check_writable
     from rpim.embedding.sources import read_source
 
     if ray is not None:
         from rpim.data.ray_shards import check_folder
 
         check_folder(output, overwrite)
-    elif output.exists() and not overwrite:
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite.")
+    else:
+        check_writable(output, overwrite)
     items = read_source(source, labels=labels, label_column=label_column, text_column=text_column)
     if no_labels:
         items = dataclasses.replace(items, labels=None)

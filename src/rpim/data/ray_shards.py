@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpim._common.errors import InputError
-from rpim._common.files import put_in_place, reading, replacing, writing
+from rpim._common.files import check_writable, put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
 from rpim._common.ray import imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted
@@ -133,13 +133,8 @@ def check_folder(output: Path, overwrite: bool = False) -> None:
     """Raise where a folder of shards may not be written; known before any work."""
     if output.suffix.lower() in _FILES:
         raise InputError(f"{output} is the name of a file, but --ray writes a folder of .parquet files: give a folder.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
-    if not output.exists():
-        return
-    if not overwrite:
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if not output.is_dir() or not all(SHARD.fullmatch(file.name) for file in output.iterdir()):
+    check_writable(output, overwrite, is_folder=True)
+    if output.exists() and not (output.is_dir() and all(SHARD.fullmatch(file.name) for file in output.iterdir())):
         raise InputError(f"{output} holds more than shards of rows, so it is not overwritten: choose another name.")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rpim._common.blocks import row_blocks
 from rpim._common.errors import InputError, some
-from rpim._common.files import load_npy, must_exist, open_npz, reading, replacing
+from rpim._common.files import check_writable, load_npy, must_exist, open_npz, reading, replacing
 from rpim.data.formats.columns import (
     NAMES,
     PER_ROW,
@@ -93,13 +93,10 @@ def column_names(path: Path) -> list[str]:
 
 def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
     """Write the fields of a FeatureSet in the format of the suffix."""
-    writer = {".npz": _write_npz, ".parquet": _write_parquet}.get(path.suffix.lower())
-    if writer is None:
-        raise InputError(f"{path} has the suffix {path.suffix!r}, which cannot be written: give .npz or .parquet.")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already: choose another name or say overwrite=True.")
+    writers = {".npz": _write_npz, ".parquet": _write_parquet}
+    check_writable(path, overwrite, suffixes=list(writers))
     with replacing(path) as file:
-        writer(file, columns)
+        writers[path.suffix.lower()](file, columns)
 
 
 def read_beside(files: Sequence[Path], label_column: str | None, split_column: str | None, *, further: bool) -> Columns:
