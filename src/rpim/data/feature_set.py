@@ -174,11 +174,11 @@ class FeatureSet:
         memory : int or str, optional
             What a fit may use in all, such as "4GB"; by default a share of what is free.
         """
-        path = Path(path)
+        given, path = path, Path(path)
         in_path = None if labels is not None else label_column
         rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
         if rows is None:
-            columns = read_features(path, in_path, feature_column, split_column)
+            columns = read_features(given, in_path, feature_column, split_column)
         else:
             columns = {
                 "X": rows[:] if rows.fits else rows,
@@ -194,9 +194,9 @@ class FeatureSet:
             raise InputError(f"{path}: {error}") from error
         if labels is None:
             return features
-        given = read_labels(Path(labels), features.ids, label_column)
+        found = read_labels(Path(labels), features.ids, label_column)
         try:
-            return dataclasses.replace(features, labels=label_array(given, "labels", len(features)))
+            return dataclasses.replace(features, labels=label_array(found, "labels", len(features)))
         except InputError as error:
             raise InputError(f"{labels}: {error}") from error
 

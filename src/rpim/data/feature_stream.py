@@ -53,7 +53,7 @@ class FeatureStream:
             self._spans = FeatureSpans(self.path, feature_column)
             self.n_rows: int | None = len(self._spans)
         else:
-            self._columns = open_columns(self.path, feature_column)
+            self._columns = open_columns(path, feature_column)
             self.n_rows = self._columns.n_rows
 
     def __iter__(self) -> Iterator[FeatureSet]:

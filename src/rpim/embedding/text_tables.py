@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import must_exist, reading
+from rpim._common.files import StrPath, must_exist, reading
 from rpim.data.formats.columns import (
     column_from_text,
     find_per_row,
@@ -18,36 +17,35 @@ from rpim.data.formats.columns import (
     is_free,
     labels_from_text,
 )
-from rpim.data.formats.csv_layout import FEW, columns_of_text
+from rpim.data.formats.csv_file import MIN_FEATURES, CsvFile
 from rpim.data.formats.parquet import arrow, is_list, plain_values, scalar_values
 from rpim.data.metadata import plain_columns
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", *JSON_LINES, ".parquet")
-_DELIMITERS = ",;\t"
 
 Records = dict[str, list[Any]]
 """Column -> its values."""
 
 
-def is_table_of_texts(path: Path) -> bool:
+def is_table_of_texts(given: StrPath) -> bool:
     """Whether a file has texts and no features.
 
     Columns of numbers in a .csv are no features where they are few and not numbered: price and year are none, f0 and f1
     are.
     """
+    path = Path(given)
     suffix = path.suffix.lower()
     if suffix in JSON_LINES:
         return True
     if suffix == ".csv":
-        names, delimiter = _csv_header(path)
-        if not any(is_called(name, "texts") for name in names):
+        table = CsvFile.of(given)
+        if not any(is_called(name, "texts") for name in table.header):
             return False
-        with reading(path):
-            words = columns_of_text(path, names, 1, delimiter)
-        numbers = [name for name in names if name not in words and is_free(name)]
-        return len(numbers) < FEW and not any(name[-1:].isdigit() for name in numbers)
+        words = table.columns_of_words()
+        numbers = [name for name in table.header if name not in words and is_free(name)]
+        return len(numbers) < MIN_FEATURES and not any(name[-1:].isdigit() for name in numbers)
     if suffix == ".parquet":
         with reading(path):
             schema = arrow(".parquet").read_schema(path)
@@ -55,7 +53,7 @@ def is_table_of_texts(path: Path) -> bool:
     return False
 
 
-def read_texts(path: Path, label_column: str | None = None, text_column: str | None = None) -> Items:
+def read_texts(given: StrPath, label_column: str | None = None, text_column: str | None = None) -> Items:
     """The texts of a table, with the labels, truth, ids, split and further columns that it has.
 
     Raises
@@ -63,13 +61,16 @@ def read_texts(path: Path, label_column: str | None = None, text_column: str | N
     InputError
         If the table cannot be read, or has no such column.
     """
+    path = Path(given)
     must_exist(path)
     suffix = path.suffix.lower()
     if suffix not in _TABLES:
         raise InputError(f"{path} has the suffix {suffix!r}, which is no table: give .csv, .jsonl or .parquet.")
-    reader = {".csv": _read_csv, ".parquet": _read_parquet}.get(suffix, _read_json_lines)
     with reading(path):
-        columns = reader(path)
+        if suffix == ".csv":
+            columns = _read_csv(CsvFile.of(given))
+        else:
+            columns = _read_parquet(path) if suffix == ".parquet" else _read_json_lines(path)
     return items_of(path, columns, label_column, text_column, from_text=suffix == ".csv")
 
 
@@ -112,33 +113,13 @@ def items_of(
     )
 
 
-def _read_csv(path: Path) -> Records:
-    """Every cell as text. Commas, semicolons or tabs, whichever the first line has most of."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        csv.field_size_limit(1 << 30)  # a megabyte of text is no error
-        rows = list(csv.reader(file, delimiter=max(_DELIMITERS, key=first.count)))
-    if not rows or not rows[0]:
-        raise InputError(f"{path} is empty or begins with a blank line: give a header and a line per text.")
-    names, rows = rows[0], [row for row in rows[1:] if row]
-    if len(set(names)) < len(names):
-        raise InputError(f"{path} has two columns of the same name in its first line: rename one.")
-    odd = next((number for number, row in enumerate(rows) if len(row) != len(names)), None)
-    if odd is not None:
-        raise InputError(
-            f"{path}: row {odd} has {len(rows[odd])} columns but the header has {len(names)}: put texts with commas "
-            "in quotes."
-        )
-    return {name: [row[j] for row in rows] for j, name in enumerate(names)}
-
-
-def _csv_header(path: Path) -> tuple[list[str], str]:
-    """The names of the columns, and what stands between them."""
-    with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-    delimiter = max(_DELIMITERS, key=first.count)
-    return next(csv.reader([first], delimiter=delimiter), []), delimiter
+def _read_csv(file: CsvFile) -> Records:
+    """Every cell as text."""
+    if not file.header:
+        raise InputError(f"{file} is empty or begins with a blank line: give a header and a line per text.")
+    if len(set(file.header)) < len(file.header):
+        raise InputError(f"{file} has two columns of the same name in its first line: rename one.")
+    return dict(zip(file.header, file.texts(), strict=True))
 
 
 def _read_json_lines(path: Path) -> Records:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import must_be_npy, open_npz, reading
+from rpim._common.files import StrPath, must_be_npy, open_npz, reading
 from rpim.data.formats.columns import are_whole, find_per_row
-from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout
+from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.feature_files import (
     Columns,
     checked_suffix,
@@ -47,8 +47,9 @@ class ColumnStream:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
+def open_columns(given: StrPath, feature_column: str | None = None) -> ColumnStream:
     """Look into the beginning of a file, or PIM's folder."""
+    path = Path(given)
     suffix = checked_suffix(path, feature_column)
     if path.is_dir():
         return _npy(pim_files(path)["all_feats"])
@@ -56,7 +57,7 @@ def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
         return _npz(path, feature_column)
     if suffix == ".npy":
         return _npy(path)
-    return _parquet(path, feature_column) if suffix == ".parquet" else _csv(path)
+    return _parquet(path, feature_column) if suffix == ".parquet" else _csv(given)
 
 
 def rows_per_block(n_features: int) -> int:
@@ -156,23 +157,18 @@ def _tables(batches: Iterable[Any]) -> Iterator[Any]:
     return (arrow().Table.from_batches([batch]) for batch in batches)
 
 
-def _csv(path: Path) -> ColumnStream:
-    def tables(columns: Sequence[str] = ()) -> Iterator[Any]:
-        with reading(path, CSV_HINT):
-            options = layout.options(columns, block_size=_CSV_BYTES, use_threads=False)
-            with arrow(".csv").open_csv(path, **options) as reader:
-                yield from _tables(reader)
-
-    with reading(path, CSV_HINT):
-        layout = CsvLayout.of(path, {})
+def _csv(path: StrPath) -> ColumnStream:
+    layout = FeatureTable.of(CsvFile.of(path), {})
     per_row = {name: layout.per_row[name] for name in FIELDS if name in layout.per_row}
 
     def blocks() -> Iterator[Columns]:
         # Ids are numbers if all of them are, so those of the whole file are looked at before the first block.
         ids = per_row.get("ids")
-        ids_are_numbers = ids is not None and all(are_whole(table[0].to_pylist()) for table in tables([ids]))
+        ids_are_numbers = ids is not None and all(
+            are_whole(table[0].to_pylist()) for table in layout.stream([ids], block_size=_CSV_BYTES)
+        )
         step = rows_per_block(len(layout.features))
-        for table in tables():
+        for table in layout.stream(block_size=_CSV_BYTES):
             for start in range(0, len(table), step):
                 rows = table.slice(start, step)
                 columns: Columns = {name: rows.column(column).to_pylist() for name, column in per_row.items()}

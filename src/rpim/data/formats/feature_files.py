@@ -16,7 +16,7 @@ import numpy as np
 
 from rpim._common.blocks import row_blocks
 from rpim._common.errors import InputError, some
-from rpim._common.files import check_writable, load_npy, must_exist, open_npz, reading, replacing
+from rpim._common.files import StrPath, check_writable, load_npy, must_exist, open_npz, reading, replacing
 from rpim.data.formats.columns import (
     NAMES,
     PER_ROW,
@@ -27,7 +27,7 @@ from rpim.data.formats.columns import (
     ids_from_text,
     labels_from_text,
 )
-from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout, csv_names
+from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.npy_stream import ArrayStream
 from rpim.data.formats.parquet import arrow, arrow_array, is_list, is_scalar, list_matrix, plain_values, scalar_values
 
@@ -42,9 +42,10 @@ _PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
 
 
 def read_features(
-    path: Path, label_column: str | None, feature_column: str | None, split_column: str | None = None
+    given: StrPath, label_column: str | None, feature_column: str | None, split_column: str | None = None
 ) -> Columns:
-    """The arguments of ``FeatureSet.from_arrays`` found in `path`."""
+    """The arguments of ``FeatureSet.from_arrays`` found in a file or folder, which may be a `CsvFile`."""
+    path = Path(given)
     suffix = checked_suffix(path, feature_column)
     wanted = {"labels": label_column, "split": split_column}
     for option, column in (("label_column", label_column), ("split_column", split_column)):
@@ -58,7 +59,7 @@ def read_features(
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
         return _read_parquet(path, wanted, feature_column)
-    return _read_csv(path, wanted)
+    return _read_csv(CsvFile.of(given), wanted)
 
 
 def checked_suffix(path: Path, feature_column: str | None) -> str:
@@ -86,8 +87,7 @@ def column_names(path: Path) -> list[str]:
         with reading(path), arrow(".parquet").ParquetFile(path) as file:
             return list(file.schema_arrow.names)
     if suffix == ".csv":
-        with reading(path):
-            return csv_names(path)[0]
+        return CsvFile(path).feature_names
     return []
 
 
@@ -226,19 +226,17 @@ def with_metadata(path: Path, facts: dict[str, Any]) -> None:
                 writer.write_table(source.read_row_group(number).replace_schema_metadata(schema.metadata))
 
 
-def _read_csv(path: Path, wanted: Wanted) -> Columns:
-    with reading(path, CSV_HINT):
-        layout = CsvLayout.of(path, wanted)
-        table = arrow(".csv").read_csv(path, **layout.options())
-        X = layout.matrix(table)
-        columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
-        columns["columns"] = {name: table.column(name).to_pylist() for name in layout.further}
+def _read_csv(file: CsvFile, wanted: Wanted) -> Columns:
+    layout = FeatureTable.of(file, wanted)
+    table = layout.read()
+    columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
+    columns["columns"] = {name: table.column(name).to_pylist() for name in layout.metadata}
     for field in ("labels", "truth"):
         if field in columns:
             columns[field] = labels_from_text(columns[field])
     if "ids" in columns:
         columns["ids"] = ids_from_text(columns["ids"])
-    return {"X": X, **columns}
+    return {"X": layout.matrix(table), **columns}
 
 
 def is_pim_folder(folder: Path) -> bool:
