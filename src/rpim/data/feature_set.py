@@ -7,6 +7,7 @@ The checks of single arrays stand in ``checks``, the formats of the files in ``f
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -282,7 +283,7 @@ class FeatureSet:
     def fingerprint(self) -> str:
         """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
 
-        Views, texts, paths, split, truth, columns and metadata are left out.
+        Views, texts, paths, split, truth, columns and metadata are left out. It is computed once, and kept.
 
         Examples
         --------
@@ -291,6 +292,10 @@ class FeatureSet:
         >>> a.fingerprint() == b.fingerprint()
         True
         """
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}\n".encode())
         for _, block in row_blocks_of(self.X, max(1, BLOCK_VALUES // self.n_features)):
             with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from rpim._common.files import RUN_FILE, StrPath, must_be_npy, must_exist, readi
 from rpim._common.memory_budget import as_bytes, default_memory_budget
 from rpim.data.formats.feature_files import parquet_features
 from rpim.data.formats.npy_stream import ArrayStream
-from rpim.data.formats.parquet import arrow, list_matrix
+from rpim.data.formats.parquet import ParquetRows, list_matrix
 
 READ_BYTES = 32 << 20
 """What is read at once; two blocks are read ahead."""
@@ -305,34 +305,14 @@ class _ParquetPart:
     """A .parquet file with a column of lists."""
 
     def __init__(self, path: Path, feature_column: str | None) -> None:
-        must_exist(path)
-        self.path, self._file = path, path.absolute()  # workers are elsewhere
-        with reading(path), self._opened() as file:
-            self._column = parquet_features(path, file.schema_arrow, feature_column)
-            self.n_rows = file.metadata.num_rows
-            self._groups = np.cumsum([0, *(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))])
-            batch = next(file.iter_batches(1, columns=[self._column], use_threads=False), None)
-            matrix = np.empty((0, 0), np.float32) if batch is None else self._matrix(batch, 0)
+        self.path, self._rows = path, ParquetRows(path)
+        self.n_rows = self._rows.n_rows
+        with reading(path):
+            self._column = parquet_features(path, self._rows.schema, feature_column)
+        matrix = next(self.read(0, 1, 1), np.empty((0, 0), np.float32))
         self.n_features, self.dtype = matrix.shape[1], matrix.dtype
         _check_type(path, self.dtype)
 
-    def _opened(self) -> Any:
-        return arrow(".parquet").ParquetFile(self._file, buffer_size=1 << 20, pre_buffer=False)
-
-    def _matrix(self, batch: Any, first_row: int) -> Matrix:
-        table = arrow().Table.from_batches([batch])
-        return list_matrix(self.path, self._column, table.column(self._column), first_row)
-
     def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
-        first = int(np.searchsorted(self._groups, start, side="right")) - 1
-        last = int(np.searchsorted(self._groups, stop, side="left"))
-        row = int(self._groups[first])
-        with reading(self.path), self._opened() as file:
-            groups = list(range(first, last))
-            for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
-                if row >= stop:
-                    break
-                matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
-                row += len(batch)
-                if len(matrix):
-                    yield matrix
+        for first_row, table in self._rows.tables([self._column], size, start, stop):
+            yield list_matrix(self.path, self._column, table.column(0), first_row)

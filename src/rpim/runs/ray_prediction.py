@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rpim._common.files import RUN_FILE, StrPath
-from rpim.data.feature_spans import FeatureSpans
+from rpim.data.feature_stream import FeatureSpans
 from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import MODEL_FILE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,13 @@ from rpim.data.formats.feature_files import (
     pim_files,
 )
 from rpim.data.formats.npy_stream import ArrayStream
-from rpim.data.formats.parquet import arrow, list_matrix, plain_values
+from rpim.data.formats.parquet import ParquetRows, list_matrix, plain_values
 
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
 """A block has as many rows as keep within both."""
 
 FIELDS = ("ids", "texts", "paths")
 """What is read beside the features."""
-_READ_AHEAD = 1 << 20
 _CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads some 30 of them ahead
 
 
@@ -128,33 +127,20 @@ def _npz(path: Path, feature_column: str | None) -> ColumnStream:
 
 
 def _parquet(path: Path, feature_column: str | None) -> ColumnStream:
-    def opened() -> Any:
-        # Through a buffer, so that a row group is not held whole: some files are one row group.
-        return arrow(".parquet").ParquetFile(path, buffer_size=_READ_AHEAD, pre_buffer=False)
-
-    with reading(path), opened() as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        features = parquet_features(path, schema, feature_column)
-        found = find_per_row(path, schema.names, {})
-        metadata = parquet_metadata(schema)
-        # How long the lists are may stand in the rows alone.
-        first = next(_tables(file.iter_batches(1, columns=[features], use_threads=False)), None)
-        step = 1 if first is None else rows_per_block(list_matrix(path, features, first.column(0)).shape[1])
+    rows = ParquetRows(path)
+    features = parquet_features(path, rows.schema, feature_column)
+    found = find_per_row(path, rows.schema.names, {})
     per_row = {name: found[name] for name in FIELDS if name in found}
+    # How long the lists are may stand in the rows alone.
+    first = next(rows.tables([features], 1), None)
+    step = 1 if first is None else rows_per_block(list_matrix(path, features, first[1].column(0)).shape[1])
 
     def blocks() -> Iterator[Columns]:
-        first_row = 0
-        with reading(path), opened() as file:
-            for rows in _tables(file.iter_batches(step, columns=[features, *per_row.values()], use_threads=False)):
-                values = {name: plain_values(rows.column(column)) for name, column in per_row.items()}
-                yield {"X": list_matrix(path, features, rows.column(features), first_row), **values}
-                first_row += len(rows)
+        for first_row, table in rows.tables([features, *per_row.values()], step):
+            values = {name: plain_values(table.column(column)) for name, column in per_row.items()}
+            yield {"X": list_matrix(path, features, table.column(features), first_row), **values}
 
-    return ColumnStream(blocks, n_rows, metadata)
-
-
-def _tables(batches: Iterable[Any]) -> Iterator[Any]:
-    return (arrow().Table.from_batches([batch]) for batch in batches)
+    return ColumnStream(blocks, rows.n_rows, parquet_metadata(rows.schema))
 
 
 def _csv(path: StrPath) -> ColumnStream:

@@ -6,6 +6,7 @@ pyarrow is imported where it is first needed, because it takes longer to import 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
+from rpim._common.files import must_exist, reading
+
+_BUFFER = 1 << 20
 
 
 def arrow(module: str = "") -> Any:
     """pyarrow, or one of its modules, such as ".parquet"."""
     return importlib.import_module(f"pyarrow{module}")
+
+
+class ParquetRows:
+    """The rows of a .parquet file, from any row to any other.
+
+    It goes by row groups, because a scanner of ``pyarrow.dataset`` cannot begin at a row, and reads ahead too much. It
+    can be sent to another process, which finds the file where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        must_exist(path)
+        self.path, self._file = path, path.absolute()  # another process may be in another folder
+        with reading(path), self._opened() as file:
+            self.schema = file.schema_arrow
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        self._group_starts = np.cumsum([0, *sizes])
+        self.n_rows = int(self._group_starts[-1])
+
+    def _opened(self) -> Any:
+        # Through a buffer, so that a row group is not held whole: some files are one row group.
+        return arrow(".parquet").ParquetFile(self._file, buffer_size=_BUFFER, pre_buffer=False)
+
+    def tables(
+        self, columns: Sequence[str], size: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """These columns of the rows from `start` to `stop`, at most `size` at a time, and the number of the first."""
+        stop = self.n_rows if stop is None else min(stop, self.n_rows)
+        if start >= stop:
+            return
+        first = int(np.searchsorted(self._group_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._group_starts, stop, side="left"))
+        row = int(self._group_starts[first])
+        with reading(self.path), self._opened() as file:
+            groups = list(range(first, last))
+            for batch in file.iter_batches(size, row_groups=groups, columns=list(columns), use_threads=False):
+                begin, end = max(0, start - row), min(stop - row, len(batch))
+                if begin < end:
+                    yield row + begin, arrow().Table.from_batches([batch]).slice(begin, end - begin)
+                row += len(batch)
+                if row >= stop:
+                    return
 
 
 def is_list(arrow_type: Any) -> bool:
