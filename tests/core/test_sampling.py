@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
+from rpim.core.sampling import LABELLED_ROWS_PER_CLASS, sample_rows
 
 
 def test_the_sample_has_labelled_rows_of_each_class():
@@ -21,7 +21,7 @@ def test_the_sample_has_labelled_rows_of_each_class():
 
 def test_no_more_than_twenty_are_added_of_a_class():
     codes = np.repeat([0, 1, -1], [1000, 1000, 8000])
-    assert len(sample_rows(codes, 10, seed=0)) <= 10 + 2 * LABELLED_ROWS_A_CLASS
+    assert len(sample_rows(codes, 10, seed=0)) <= 10 + 2 * LABELLED_ROWS_PER_CLASS
 
 
 def test_the_seed_says_which_rows():
@@ -39,4 +39,4 @@ def test_of_each_class_twenty_rows_or_all(codes, n_rows, seed):
     assert len(sample) >= min(n_rows, len(codes))
     assert (np.diff(sample) > 0).all()
     for c in range(codes.max() + 1):
-        assert (codes[sample] == c).sum() >= min(LABELLED_ROWS_A_CLASS, (codes == c).sum())
+        assert (codes[sample] == c).sum() >= min(LABELLED_ROWS_PER_CLASS, (codes == c).sum())

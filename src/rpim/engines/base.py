@@ -21,7 +21,7 @@ from rpim.core.head import Head
 from rpim.core.pca import SumOfSquares
 from rpim.core.preprocessing import Preparation
 from rpim.core.row_blocks import BLOCK_BYTES
-from rpim.core.sampling import LABELLED_ROWS_A_CLASS, sample_rows
+from rpim.core.sampling import LABELLED_ROWS_PER_CLASS, sample_rows
 from rpim.core.training import Objective, Schedule
 from rpim.core.training_state import History
 from rpim.data.labels import IntArray
@@ -97,7 +97,7 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
     memory = rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
     each = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, in fewer directions, and probabilities
     always = BYTES_A_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
-    least = always + 2 * each * max(LABELLED_ROWS_A_CLASS * n_known, 2 * n_classes)
+    least = always + 2 * each * max(LABELLED_ROWS_PER_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
             f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {format_bytes(least)} of memory "
