@@ -54,7 +54,7 @@ def test_a_column_is_numbers_or_text(given, kept):
         ({"c": "abc"}, "The column 'c' is not a flat list"),
         ({"c": np.eye(3)}, "The column 'c' is not a flat list"),
         ({"c": [[1], [2], [3]]}, "The column 'c' has values of type list: give numbers or text"),
-        ({"Label": [1, 2, 3]}, "columns has 'Label', which stands for something else in files: call it otherwise"),
+        ({"Label": [1, 2, 3]}, "columns has 'Label', which is the name of another field in files: rename it"),
         ({"view_2": [1, 2, 3]}, "columns has 'view_2'"),
         ({3: [1, 2, 3]}, "columns has 3"),
     ],

@@ -1,4 +1,4 @@
-"""The rows of files of any size, as one small FeatureSet after the other."""
+"""Feature files of any size, read as a sequence of small FeatureSets."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from rpim.data.feature_set import FeatureSet
 from rpim.data.formats.column_stream import FIELDS, open_columns, rows_per_block
 from rpim.data.formats.columns import find_per_row
 from rpim.data.formats.feature_files import is_pim_folder, parquet_metadata
-from rpim.data.formats.parquet import ParquetRows, plain_values
+from rpim.data.formats.parquet import ParquetRows, column_values
 from rpim.data.row_files import RowFiles, is_row_folder
 
 
 class FeatureStream:
-    """The rows of a feature file a block at a time, in memory that does not grow with their number.
+    """Iterate over the rows of a feature file in blocks, in memory that does not grow with their number.
 
-    Each block has the features, ids, texts, paths and metadata that ``FeatureSet.read`` would give those rows. Labels
-    and views are not read. Ids are compared within a block alone, so that one that is repeated much later goes unseen.
+    Each block is a FeatureSet with the features, ids, texts, paths and metadata that ``FeatureSet.read`` gives those
+    rows. Labels and views are not read. Ids are only checked to be unique within a block.
 
     Parameters
     ----------
     path : path of an .npz, .npy, .parquet or .csv file, of a folder of .npy or .parquet files, or of PIM's feature maps
-        An array in Fortran order, whose rows lie all over the file, is read whole.
+        An array in Fortran order is read whole, because its rows are spread over the file.
     feature_column : str, optional
-        The .parquet column (or .npz key) with the features, where several could be meant.
+        The .parquet column (or .npz key) with the features, if there are several candidates.
 
     Attributes
     ----------
     n_rows : int or None
-        How many rows there are; None for a .csv, where only reading tells.
+        The number of rows; None for a .csv, which does not say.
 
     Raises
     ------
     InputError
-        At once if the file cannot be read, or while iterating if a row cannot be used.
+        If the file cannot be read; while iterating, if a row cannot be used.
 
     Examples
     --------
@@ -80,26 +80,25 @@ class FeatureStream:
 
 
 class FeatureSpans:
-    """The rows of an .npy or .parquet file, or of a folder of either, from any row to any other.
+    """Read any span of the rows of an .npy or .parquet file, or of a folder of either, in blocks.
 
-    Each block has the features, ids, texts, paths and metadata that ``FeatureSet.read`` would give those rows. It can
-    be sent to another process, which finds the files where they are.
+    Blocks are as those of `FeatureStream`. The object can be sent to another process, which opens the files itself.
 
     Parameters
     ----------
     path : path of the file or folder
     feature_column : str, optional
-        The .parquet column with the features, where several could be meant.
+        The .parquet column with the features, if there are several candidates.
 
     Attributes
     ----------
     block_rows : int
-        How many rows a block has, but for the last.
+        The number of rows in every block but the last.
 
     Raises
     ------
     InputError
-        At once if a file is missing or damaged, or they do not fit together.
+        If a file is missing or damaged, or the files do not fit together.
 
     Examples
     --------
@@ -133,7 +132,7 @@ class FeatureSpans:
         return len(self.rows)
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[FeatureSet]:
-        """The rows from `start` to `stop`, in order."""
+        """Read the rows from `start` to `stop`."""
         beside = self._beside(start, len(self) if stop is None else stop)
         waiting: dict[str, list[Any]] = {name: [] for name in self._columns}
         for first, X in self.rows.blocks(start, stop, self.block_rows):
@@ -151,4 +150,4 @@ class FeatureSpans:
         """The ids, texts and paths in the .parquet files, a table at a time."""
         for path, begin, end in self.rows.pieces(start, stop):
             for _, table in self._tables[path].tables(list(self._columns.values()), self.block_rows, begin, end):
-                yield {name: plain_values(table.column(column)) for name, column in self._columns.items()}
+                yield {name: column_values(table.column(column)) for name, column in self._columns.items()}

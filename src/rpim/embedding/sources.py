@@ -1,4 +1,4 @@
-"""Where items come from: a folder of images, a table of texts, or a Hugging Face dataset on disk."""
+"""Read the items to embed: a folder of images, a table of texts, or a Hugging Face dataset on disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rpim._common.errors import InputError
 from rpim._common.files import StrPath
 from rpim.data.checks import label_array
 from rpim.data.formats.feature_files import is_pim_folder
-from rpim.data.formats.label_files import read_labels_and_metadata
-from rpim.data.metadata import further_columns
+from rpim.data.formats.label_files import read_labels_and_columns
+from rpim.data.metadata import metadata_columns
 from rpim.data.row_files import is_row_folder
 from rpim.embedding import dataset_folder, text_tables
 from rpim.embedding.items import Items
@@ -31,7 +31,7 @@ UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 
 
 def is_source(given: StrPath, text_column: str | None = None) -> bool:
-    """Whether these are items to be embedded, rather than features; a .csv may be given as a `CsvFile`."""
+    """Whether a path holds images or texts to embed, rather than features; a .csv may be given as a `CsvFile`."""
     path = Path(given)
     if path.is_dir():
         return dataset_folder.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
@@ -45,7 +45,7 @@ def read_source(
     label_column: str | None = None,
     text_column: str | None = None,
 ) -> Items:
-    """The images or texts in a folder or file.
+    """Read the images or texts in a folder or file.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ def read_source(
         items = text_tables.read_texts(source, in_source, text_column)
     if labels is None:
         return items
-    found, beside = read_labels_and_metadata(labels, items.ids, label_column)
-    columns = items.columns | further_columns(beside, len(items))
+    found, beside = read_labels_and_columns(labels, items.ids, label_column)
+    columns = items.columns | metadata_columns(beside, len(items))
     try:
         return dataclasses.replace(items, labels=label_array(found, "labels", len(items)), columns=columns)
     except InputError as error:
@@ -89,7 +89,7 @@ def read_source(
 
 
 def read_image_folder(folder: Path) -> Items:
-    """The images in a folder, and those below it."""
+    """Read the images in a folder and its sub-folders."""
     files = sorted(_images_below(folder))
     if not files:
         raise InputError(
@@ -112,9 +112,9 @@ def read_image_folder(folder: Path) -> Items:
 
 
 def _images_below(folder: Path) -> Iterator[PurePosixPath]:
-    """The paths of images within a folder. Hidden files and folders are left out, as a file browser does."""
-    for place, folders, names in os.walk(folder, followlinks=True):
+    """The paths of images within a folder, without hidden files and folders."""
+    for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                yield PurePosixPath(Path(place, name).relative_to(folder).as_posix())
+                yield PurePosixPath(Path(parent, name).relative_to(folder).as_posix())

@@ -11,15 +11,15 @@ from rpim._common.files import StrPath, must_exist, reading
 from rpim.data.formats.columns import (
     column_from_text,
     find_per_row,
-    free_names,
     ids_from_text,
     is_called,
-    is_free,
+    is_metadata_name,
     labels_from_text,
+    metadata_names,
 )
 from rpim.data.formats.csv_file import MIN_FEATURES, CsvFile
-from rpim.data.formats.parquet import arrow, is_list, plain_values, scalar_values
-from rpim.data.metadata import plain_columns
+from rpim.data.formats.parquet import arrow, column_values, is_list, scalar_values
+from rpim.data.metadata import scalar_columns
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -32,8 +32,8 @@ Records = dict[str, list[Any]]
 def is_table_of_texts(given: StrPath) -> bool:
     """Whether a file has texts and no features.
 
-    Columns of numbers in a .csv are no features where they are few and not numbered: price and year are none, f0 and f1
-    are.
+    Few columns of numbers in a .csv are metadata, such as price and year, unless their names are numbered, such as f0
+    and f1.
     """
     path = Path(given)
     suffix = path.suffix.lower()
@@ -44,7 +44,7 @@ def is_table_of_texts(given: StrPath) -> bool:
         if not any(is_called(name, "texts") for name in table.header):
             return False
         words = table.columns_of_words()
-        numbers = [name for name in table.header if name not in words and is_free(name)]
+        numbers = [name for name in table.header if name not in words and is_metadata_name(name)]
         return len(numbers) < MIN_FEATURES and not any(name[-1:].isdigit() for name in numbers)
     if suffix == ".parquet":
         with reading(path):
@@ -54,7 +54,7 @@ def is_table_of_texts(given: StrPath) -> bool:
 
 
 def read_texts(given: StrPath, label_column: str | None = None, text_column: str | None = None) -> Items:
-    """The texts of a table, with the labels, truth, ids, split and further columns that it has.
+    """Read the texts of a table, with its labels, truth, ids, split and metadata columns.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def read_texts(given: StrPath, label_column: str | None = None, text_column: str
 def items_of(
     path: Path, columns: Records, label_column: str | None, text_column: str | None, *, from_text: bool = False
 ) -> Items:
-    """The texts of columns that have been read; cells of a .csv can be numbers that are written out."""
+    """The texts of a table whose columns have been read; with `from_text`, cells are converted to numbers."""
     names = list(columns)
     if label_column is not None and label_column not in names:
         raise InputError(f"{path} has no column {label_column!r}: it has {', '.join(map(repr, names))}.")
@@ -98,9 +98,9 @@ def items_of(
             f"{path}: column {found['texts']!r} has {texts[odd]!r} in row {odd}, which is not text: "
             "name the one with the texts with --text-column."
         )
-    further = {name: columns[name] for name in free_names(names, found.values())}
+    others = {name: columns[name] for name in metadata_names(names, found.values())}
     if from_text:
-        further = {name: column_from_text(cells) for name, cells in further.items()}
+        others = {name: column_from_text(cells) for name, cells in others.items()}
     return Items.of(
         "texts",
         texts,
@@ -109,7 +109,7 @@ def items_of(
         labels=values.get("labels"),
         truth=values.get("truth"),
         split=values.get("split"),
-        columns=plain_columns(further),
+        columns=scalar_columns(others),
     )
 
 
@@ -140,10 +140,10 @@ def _read_json_lines(path: Path) -> Records:
 
 
 def _read_parquet(path: Path) -> Records:
-    plain = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
-    table = arrow(".parquet").read_table(path, columns=plain)
+    names = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
+    table = arrow(".parquet").read_table(path, columns=names)
     is_time = arrow().types.is_temporal
     return {
-        name: scalar_values(column) if is_time(column.type) else plain_values(column)
-        for name, column in zip(plain, table.columns, strict=True)
+        name: scalar_values(column) if is_time(column.type) else column_values(column)
+        for name, column in zip(names, table.columns, strict=True)
     }

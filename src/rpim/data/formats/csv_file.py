@@ -186,7 +186,7 @@ class FeatureTable:
     per_row: dict[str, str]
     """Field -> column."""
     features: list[str]
-    metadata: list[str]
+    metadata_columns: list[str]
     """Columns of words that are none of the fields."""
 
     @classmethod
@@ -198,15 +198,15 @@ class FeatureTable:
         not_features = {name for name in names if any(is_called(name, field) for field in PER_ROW)}
         not_features |= set(per_row.values())
         words = file.columns_of_words() if file.has_names else []
-        metadata = [name for name in words if name not in not_features]
-        not_features |= set(metadata)
+        others = [name for name in words if name not in not_features]
+        not_features |= set(others)
         features = [name for name in names if name not in not_features]
-        if "texts" in per_row and metadata and len(features) < MIN_FEATURES:
+        if "texts" in per_row and others and len(features) < MIN_FEATURES:
             raise InputError(
                 f"{file.path} has texts and few numbers a row ({some(features) or 'none'}), so it may be texts to "
-                f"embed: say --text-column {per_row['texts']}, or leave {metadata[0]!r} out."
+                f"embed: say --text-column {per_row['texts']}, or leave {others[0]!r} out."
             )
-        return cls(file, names, per_row, features, metadata)
+        return cls(file, names, per_row, features, others)
 
     def read(self) -> Any:
         """All rows, as a table of Arrow."""

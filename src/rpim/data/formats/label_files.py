@@ -11,41 +11,42 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, load_npy, must_exist, open_npz, reading
-from rpim.data.formats.columns import column_from_text, find_column, free_names, is_called, labels_from_text
+from rpim.data.formats.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
 from rpim.data.formats.csv_file import CsvFile
-from rpim.data.formats.parquet import arrow, is_scalar, plain_values, scalar_values
+from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
 
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
 
 
 class _LabelTable(NamedTuple):
-    """What a file holds, in its own order."""
+    """The contents of a file, in its own order."""
 
     labels: Any
     ids: Sequence[Any] | None = None
     """None if the file has one label per row."""
-    metadata: dict[str, Any] = {}  # noqa: RUF012
+    columns: dict[str, Any] = {}  # noqa: RUF012
+    """The metadata columns."""
 
 
 def read_labels(path: StrPath, ids: NDArray[Any], label_column: str | None) -> Any:
-    """The labels in a file in the order of `ids`; None for the rows that a file with ids leaves out."""
-    return read_labels_and_metadata(path, ids, label_column, metadata=False)[0]
+    """Read the labels in a file, in the order of `ids`; None for rows that a file with ids leaves out."""
+    return read_labels_and_columns(path, ids, label_column, with_columns=False)[0]
 
 
-def read_labels_and_metadata(
-    path: StrPath, ids: NDArray[Any], label_column: str | None, *, metadata: bool = True
+def read_labels_and_columns(
+    path: StrPath, ids: NDArray[Any], label_column: str | None, *, with_columns: bool = True
 ) -> tuple[Any, dict[str, list[Any]]]:
-    """The labels, and the metadata columns that a .csv or .parquet file has beside labels with ids."""
-    found = _read(path, ids, label_column, metadata)
+    """Read the labels and, from a .csv or .parquet file with ids, the metadata columns."""
+    found = _read(path, ids, label_column, with_columns)
     if found.ids is None:
         return found.labels, {}
     rows = _rows_of(Path(path), ids, found.ids)
-    columns = {name: _placed(values, rows, len(ids)) for name, values in found.metadata.items()}
+    columns = {name: _placed(values, rows, len(ids)) for name, values in found.columns.items()}
     return _placed(found.labels, rows, len(ids)), columns
 
 
 def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
-    """The truth in `path` as `read_labels` gives labels; it may be called truth or targets, or be in an .npz file."""
+    """Read the true classes as `read_labels` does; their column may be called truth or targets, or be in an .npz."""
     if path.suffix.lower() == ".npz":
         return _truth_in_npz(path, ids, column)
     given = CsvFile.sniff(path)
@@ -58,7 +59,7 @@ def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
     return read_labels(given, ids, column or next((name for name in names if is_called(name, "truth")), None))
 
 
-def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, metadata: bool) -> _LabelTable:
+def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
     path = Path(given)
     suffix = path.suffix.lower()
     if label_column is not None and suffix in (".npy", ".json"):
@@ -73,15 +74,15 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, metadata:
             raise InputError(f"{path} holds a JSON {type(labels).__name__}: give a list with one label per row.")
         return _LabelTable(labels)
     if suffix in (".csv", ".txt"):
-        return _read_csv(CsvFile.of(given), ids, label_column, metadata)
+        return _read_csv(CsvFile.of(given), ids, label_column, with_columns)
     if suffix == ".parquet":
-        return _read_parquet(path, ids, label_column, metadata)
+        return _read_parquet(path, ids, label_column, with_columns)
     raise InputError(
         f"{path} has the suffix {suffix!r}, which cannot be read as labels: give .npy, .csv, .txt, .json or .parquet."
     )
 
 
-def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, metadata: bool) -> _LabelTable:
+def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
     with reading(path), arrow(".parquet").ParquetFile(path) as file:
         schema = file.schema_arrow
         names = schema.names
@@ -90,15 +91,15 @@ def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, metad
             raise InputError(f"{path} has no column label, labels or y among {', '.join(names)}: say label_column.")
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
-            return _LabelTable(plain_values(file.read(columns=[label_name]).column(label_name)))
-        others = free_names(names, [str(id_name), label_name]) if metadata else []
+            return _LabelTable(column_values(file.read(columns=[label_name]).column(label_name)))
+        others = metadata_names(names, [str(id_name), label_name]) if with_columns else []
         others = [name for name in others if is_scalar(schema.field(name).type)]
         table = file.read(columns=[label_name, id_name, *others])
         columns = {name: scalar_values(table.column(name)) for name in others}
-        return _LabelTable(plain_values(table.column(label_name)), table.column(id_name).to_pylist(), columns)
+        return _LabelTable(column_values(table.column(label_name)), table.column(id_name).to_pylist(), columns)
 
 
-def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, metadata: bool) -> _LabelTable:
+def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
     """One label per line, blank where there is none, or a table with a header such as id,label."""
     names = file.header
     is_named = any(is_called(name, "labels") for name in names)
@@ -113,18 +114,18 @@ def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, metada
     labels = labels_from_text(columns[label_name])
     if id_name is None:
         return _LabelTable(labels)
-    others = free_names(names, [id_name, label_name]) if metadata else []
+    others = metadata_names(names, [id_name, label_name]) if with_columns else []
     return _LabelTable(labels, columns[id_name], {name: column_from_text(columns[name]) for name in others})
 
 
 def _lines_of_txt(path: Path) -> list[str]:
-    """The lines as they are: a comma or a quote is part of the label."""
+    """The lines of a .txt file, in which commas and quotes are part of the label."""
     with reading(path), open(path, encoding="utf-8-sig") as file:
         return [line.rstrip("\n") for line in file]
 
 
 def _id_column(path: Path, names: Sequence[str], ids: NDArray[Any]) -> str | None:
-    """The column with the ids; where they are text, as the paths of images are, it may be called so."""
+    """The column with the ids; ids that are strings, such as paths of images, may be in a column of paths."""
     found = find_column(path, names, "ids")
     if found is None and ids.dtype.kind == "U":
         return next((name for name in names if name.strip().lower() in _FILES), None)
