@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import io
 import json
@@ -18,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from rpim._common import blocks, files
 from rpim._common.errors import InputError
+from rpim.data import feature_set, row_files
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats import feature_files
 
@@ -192,6 +194,18 @@ def test_fingerprint_does_not_depend_on_type_or_blocks(monkeypatch):
         np.asfortranarray(X.astype(np.float64)), labels=np.array([1, 2, -1, -1], dtype=np.int16), ids=np.arange(4)
     )
     assert same.fingerprint() == fingerprint
+
+
+def test_rows_are_hashed_once(monkeypatch):
+    features = FeatureSet.from_arrays(X, labels=[1, 2, -1, -1])
+    passes = []
+    monkeypatch.setattr(
+        feature_set, "row_blocks_of", lambda X, size: (passes.append(size), row_files.row_blocks_of(X, size))[1]
+    )
+    assert features.fingerprint() == features.quick_fingerprint() == features.fingerprint()
+    assert len(passes) == 1
+    assert dataclasses.replace(features, labels=None).fingerprint() != features.fingerprint()
+    assert len(passes) == 2
 
 
 @pytest.mark.parametrize(

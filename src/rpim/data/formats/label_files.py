@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -18,13 +19,14 @@ from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_va
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
 
 
-class _LabelTable(NamedTuple):
+@dataclass(frozen=True)
+class _LabelTable:
     """The contents of a file, in its own order."""
 
     labels: Any
     ids: Sequence[Any] | None = None
     """None if the file has one label per row."""
-    columns: dict[str, Any] = {}  # noqa: RUF012
+    columns: dict[str, Any] = field(default_factory=dict)
     """The metadata columns."""
 
 

@@ -15,7 +15,7 @@ from rpim._common.errors import InputError, first_line
 from rpim._common.files import must_exist
 
 
-def load_plain(path: Path, what: str, hint: str) -> Any:
+def load_pickle(path: Path, what: str, hint: str) -> Any:
     """Load a pickle of lists, dicts, sets, strings, integers, and arrays of bytes (as `PickledBytes`).
 
     Strings of Python 2 are read as latin1.
