@@ -580,6 +580,57 @@ def test_parquet_columns_can_be_chosen(tmp_path):
     assert features.labels.tolist() == list("pqrs")
 
 
+def test_a_folder_of_parquet_files_is_one_set(tmp_path):
+    whole = FeatureSet.from_arrays(
+        X.astype(np.float16),
+        labels=[3, -1, 0, 3],
+        ids=list("pqrs"),
+        texts=["a", "", "c", "d"],
+        views=[X + 1, X + 2],
+        columns={"price": [1.5, None, 2.5, 3.0], "city": ["Ulm", "", "Bern", ""]},
+        metadata={"encoder": "dino"},
+    )
+    (tmp_path / "rows").mkdir()
+    for number, rows in enumerate((slice(0, 3), slice(3, 4))):
+        whole.subset(rows).write(tmp_path / "rows" / f"part-{number:05d}.parquet")
+    features = FeatureSet.read(tmp_path / "rows")
+    assert features.X.dtype == np.float16
+    assert features.fingerprint() == whole.fingerprint()
+    assert equal(features, whole)
+    on_disk = FeatureSet.read(tmp_path / "rows", memory=1)
+    assert (on_disk.views, on_disk.columns, on_disk.labels.tolist()) == ((), {}, [3, -1, 0, 3])
+    np.testing.assert_array_equal(on_disk.X[:], whole.X)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"views": [X, X]}, "1.parquet has other columns than .*0.parquet"),
+        ({"views": []}, "1.parquet has other columns than .*0.parquet"),
+        ({"texts": list("abcd")}, "1.parquet has other columns than .*0.parquet"),
+        ({"X": X[:, :2]}, "1.parquet has 2 features a row but .*0.parquet has 3"),
+    ],
+)
+def test_files_of_a_folder_that_differ(tmp_path, second, message):
+    given = {"X": X, "views": [X]}
+    (tmp_path / "rows").mkdir()
+    FeatureSet.from_arrays(**given).write(tmp_path / "rows" / "0.parquet")
+    if "X" in second:
+        second = {"X": second["X"], "views": [second["X"]]}
+    FeatureSet.from_arrays(**{**given, **second}).write(tmp_path / "rows" / "1.parquet")
+    with pytest.raises(InputError, match=message):
+        FeatureSet.read(tmp_path / "rows")
+
+
+def test_files_whose_views_are_of_different_width(tmp_path):
+    for number, width in enumerate((3, 2)):
+        table = pa.table({"features": X.tolist(), "view_2": X[:, :width].tolist()})
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "rows" / f"{number}.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet has 2 numbers a row in view_2 but .*0\.parquet has 3"):
+        FeatureSet.read(tmp_path / "rows")
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [

@@ -23,11 +23,9 @@ from rpim._common.files import StrPath
 from rpim._common.memory_budget import as_bytes
 from rpim.data.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.data.formats.feature_files import (
-    column_names,
     is_pim_folder,
     read_features,
-    read_row_columns,
-    view_names,
+    read_shards,
     write_features,
 )
 from rpim.data.formats.label_files import read_labels
@@ -181,12 +179,9 @@ class FeatureSet:
         if rows is None:
             columns = read_features(given, in_path, feature_column, split_column)
         else:
-            columns = {
-                "X": rows[:] if rows.fits else rows,
-                **read_row_columns(rows.files, in_path, split_column, metadata_columns=rows.fits),
-            }
-            if rows.fits:
-                columns["views"] = [RowFiles(path, name, memory)[:] for name in view_names(column_names(rows.files[0]))]
+            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits)
+            if "X" not in columns:
+                columns["X"] = rows[:] if rows.fits else rows
         if labels is not None:
             columns["labels"] = None
         try:

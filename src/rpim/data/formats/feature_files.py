@@ -48,9 +48,8 @@ def read_features(
     path = Path(given)
     suffix = checked_suffix(path, feature_column)
     wanted = {"labels": label_column, "split": split_column}
-    for option, column in (("label_column", label_column), ("split_column", split_column)):
-        if column is not None and (suffix == ".npy" or path.is_dir()):
-            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
+    if suffix == ".npy" or path.is_dir():
+        _refuse_columns(path, wanted)
     if path.is_dir():
         return _read_pim_folder(path)
     if suffix == ".npz":
@@ -58,7 +57,7 @@ def read_features(
     if suffix == ".npy":
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
-        return _read_parquet(path, wanted, feature_column)
+        return _read_parquet([path], wanted, feature_column)
     return _read_csv(CsvFile.of(given), wanted)
 
 
@@ -99,37 +98,30 @@ def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
         writers[path.suffix.lower()](file, columns)
 
 
-def read_row_columns(
-    files: Sequence[Path], label_column: str | None, split_column: str | None, *, metadata_columns: bool
+def read_shards(
+    files: Sequence[Path],
+    label_column: str | None,
+    feature_column: str | None,
+    split_column: str | None,
+    *,
+    in_memory: bool,
 ) -> Columns:
-    """Read all columns but the features from .parquet files that are one set of rows.
+    """Read .parquet files that are one set of rows, without features and metadata columns unless `in_memory`.
 
-    Metadata columns are read on request, and only those that all files have.
+    Of .npy files nothing is read, as they have features alone.
     """
-    if files[0].suffix.lower() != ".parquet":
-        for option, column in (("label_column", label_column), ("split_column", split_column)):
-            if column is not None:
-                raise InputError(f"{option} is for files with columns, but {files[0]} has none: leave it out.")
-        return {}
     wanted = {"labels": label_column, "split": split_column}
-    columns: Columns = {}
-    beside: list[Columns] = []
-    metadata: dict[str, Any] = {}
-    for number, file in enumerate(files):
-        with reading(file):
-            schema = arrow(".parquet").read_schema(file)
-            per_row = find_per_row(file, schema.names, wanted)
-            if number and set(per_row) != set(columns):
-                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
-            metadata = metadata or parquet_metadata(schema)
-            others = _metadata_names(schema, per_row.values()) if metadata_columns else []
-            table = arrow(".parquet").read_table(file, columns=[*per_row.values(), *others])
-            for field, name in per_row.items():
-                columns.setdefault(field, []).extend(table.column(name).to_pylist())
-            beside.append({name: list(scalar_values(table.column(name))) for name in others})
-    shared = [name for name in beside[0] if all(name in part for part in beside)]
-    joined = {name: [value for part in beside for value in part[name]] for name in shared}
-    return {**columns, "columns": joined, "metadata": metadata}
+    if files[0].suffix.lower() == ".parquet":
+        return _read_parquet(files, wanted, feature_column, in_memory=in_memory)
+    _refuse_columns(files[0], wanted)
+    return {}
+
+
+def _refuse_columns(path: Path, wanted: Wanted) -> None:
+    for field, column in wanted.items():
+        if column is not None:
+            option = {"labels": "label_column", "split": "split_column"}[field]
+            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
 
 
 def _metadata_names(schema: Any, taken: Iterable[str]) -> list[str]:
@@ -183,21 +175,52 @@ def _npz_metadata(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
     return found
 
 
-def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
-    with reading(path):
-        with arrow(".parquet").ParquetFile(path) as file:
-            schema = file.schema_arrow
-            views = view_names(schema.names)
-            per_row = find_per_row(path, schema.names, wanted)
-            features = parquet_features(path, schema, feature_column)
-            others = _metadata_names(schema, [features, *per_row.values()])
-            table = file.read(columns=[features, *views, *per_row.values(), *others])
-        columns: Columns = {"X": list_matrix(path, features, table.column(features))}
-        columns["views"] = [list_matrix(path, name, table.column(name)) for name in views]
-        columns |= {field: column_values(table.column(name)) for field, name in per_row.items()}
-        columns["columns"] = {name: scalar_values(table.column(name)) for name in others}
-        columns["metadata"] = parquet_metadata(schema)
-        return columns
+def _read_parquet(
+    files: Sequence[Path], wanted: Wanted, feature_column: str | None, *, in_memory: bool = True
+) -> Columns:
+    parts: list[Columns] = []
+    metadata: dict[str, Any] = {}
+    for file in files:
+        with reading(file), arrow(".parquet").ParquetFile(file) as opened:
+            schema = opened.schema_arrow
+            per_row = find_per_row(file, schema.names, wanted)
+            matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
+            matrices |= {name: name for name in view_names(schema.names) if in_memory}
+            others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
+            table = opened.read(columns=[*matrices.values(), *per_row.values(), *others])
+        part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
+        part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
+        if parts and {*part, "columns"} != set(parts[0]):
+            raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
+        part["columns"] = {name: scalar_values(table.column(name)) for name in others}
+        parts.append(part)
+        metadata = metadata or parquet_metadata(schema)
+    columns = parts[0] if len(parts) == 1 else _joined(files, parts)
+    views = [columns.pop(name) for name in view_names(list(columns))]
+    return {**columns, "views": views, "metadata": metadata}
+
+
+def _joined(files: Sequence[Path], parts: list[Columns]) -> Columns:
+    """The columns of several files, one after the other; of the metadata columns those that all files have."""
+    columns: Columns = {}
+    for field, values in parts[0].items():
+        if isinstance(values, np.ndarray) and values.ndim == 2:
+            for file, part in zip(files, parts, strict=True):
+                if part[field].shape[1] != values.shape[1]:
+                    raise InputError(
+                        f"{file} has {part[field].shape[1]} numbers a row in {field} but {files[0]} has "
+                        f"{values.shape[1]}: make them alike."
+                    )
+            columns[field] = np.concatenate([part[field] for part in parts])
+        elif field != "columns":
+            columns[field] = [value for part in parts for value in _listed(part[field])]
+    shared = [name for name in parts[0]["columns"] if all(name in part["columns"] for part in parts)]
+    columns["columns"] = {name: [v for part in parts for v in _listed(part["columns"][name])] for name in shared}
+    return columns
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
 def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
