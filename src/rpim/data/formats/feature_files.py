@@ -181,18 +181,19 @@ def _read_parquet(
     parts: list[Columns] = []
     metadata: dict[str, Any] = {}
     for file in files:
-        with reading(file), arrow(".parquet").ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            per_row = find_per_row(file, schema.names, wanted)
-            matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
-            matrices |= {name: name for name in view_names(schema.names) if in_memory}
-            others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
-            table = opened.read(columns=[*matrices.values(), *per_row.values(), *others])
-        part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
-        part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
-        if parts and {*part, "columns"} != set(parts[0]):
-            raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
-        part["columns"] = {name: scalar_values(table.column(name)) for name in others}
+        with reading(file):
+            with arrow(".parquet").ParquetFile(file) as opened:
+                schema = opened.schema_arrow
+                per_row = find_per_row(file, schema.names, wanted)
+                matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
+                matrices |= {name: name for name in view_names(schema.names) if in_memory}
+                others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
+                table = opened.read(columns=[*matrices.values(), *per_row.values(), *others])
+            part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
+            part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
+            if parts and {*part, "columns"} != set(parts[0]):
+                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
+            part["columns"] = {name: scalar_values(table.column(name)) for name in others}
         parts.append(part)
         metadata = metadata or parquet_metadata(schema)
     columns = parts[0] if len(parts) == 1 else _joined(files, parts)
