@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import io
 import json
@@ -18,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from rpim._common import blocks, files
 from rpim._common.errors import InputError
+from rpim.data import feature_set, row_files
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats import feature_files
 
@@ -194,6 +196,18 @@ def test_fingerprint_does_not_depend_on_type_or_blocks(monkeypatch):
     assert same.fingerprint() == fingerprint
 
 
+def test_rows_are_hashed_once(monkeypatch):
+    features = FeatureSet.from_arrays(X, labels=[1, 2, -1, -1])
+    passes = []
+    monkeypatch.setattr(
+        feature_set, "row_blocks_of", lambda X, size: (passes.append(size), row_files.row_blocks_of(X, size))[1]
+    )
+    assert features.fingerprint() == features.quick_fingerprint() == features.fingerprint()
+    assert len(passes) == 1
+    assert dataclasses.replace(features, labels=None).fingerprint() != features.fingerprint()
+    assert len(passes) == 2
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -358,7 +372,10 @@ def test_an_interrupt_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("f.csv", "'.csv', which cannot be written: give .npz or .parquet"), ("no/f.npz", "No such file")],
+    [
+        ("f.csv", "'.csv', which cannot be written: give .npz or .parquet"),
+        ("no/f.npz", "no is not a folder: create it first"),
+    ],
 )
 def test_bad_write(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
@@ -561,6 +578,57 @@ def test_parquet_columns_can_be_chosen(tmp_path):
     features = FeatureSet.read(tmp_path / "f.parquet", feature_column="b", label_column="kind")
     np.testing.assert_array_equal(features.X, X + 1)
     assert features.labels.tolist() == list("pqrs")
+
+
+def test_a_folder_of_parquet_files_is_one_set(tmp_path):
+    whole = FeatureSet.from_arrays(
+        X.astype(np.float16),
+        labels=[3, -1, 0, 3],
+        ids=list("pqrs"),
+        texts=["a", "", "c", "d"],
+        views=[X + 1, X + 2],
+        columns={"price": [1.5, None, 2.5, 3.0], "city": ["Ulm", "", "Bern", ""]},
+        metadata={"encoder": "dino"},
+    )
+    (tmp_path / "rows").mkdir()
+    for number, rows in enumerate((slice(0, 3), slice(3, 4))):
+        whole.subset(rows).write(tmp_path / "rows" / f"part-{number:05d}.parquet")
+    features = FeatureSet.read(tmp_path / "rows")
+    assert features.X.dtype == np.float16
+    assert features.fingerprint() == whole.fingerprint()
+    assert equal(features, whole)
+    on_disk = FeatureSet.read(tmp_path / "rows", memory=1)
+    assert (on_disk.views, on_disk.columns, on_disk.labels.tolist()) == ((), {}, [3, -1, 0, 3])
+    np.testing.assert_array_equal(on_disk.X[:], whole.X)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"views": [X, X]}, "1.parquet has other columns than .*0.parquet"),
+        ({"views": []}, "1.parquet has other columns than .*0.parquet"),
+        ({"texts": list("abcd")}, "1.parquet has other columns than .*0.parquet"),
+        ({"X": X[:, :2]}, "1.parquet has 2 features a row but .*0.parquet has 3"),
+    ],
+)
+def test_files_of_a_folder_that_differ(tmp_path, second, message):
+    given = {"X": X, "views": [X]}
+    (tmp_path / "rows").mkdir()
+    FeatureSet.from_arrays(**given).write(tmp_path / "rows" / "0.parquet")
+    if "X" in second:
+        second = {"X": second["X"], "views": [second["X"]]}
+    FeatureSet.from_arrays(**{**given, **second}).write(tmp_path / "rows" / "1.parquet")
+    with pytest.raises(InputError, match=message):
+        FeatureSet.read(tmp_path / "rows")
+
+
+def test_files_whose_views_are_of_different_width(tmp_path):
+    for number, width in enumerate((3, 2)):
+        table = pa.table({"features": X.tolist(), "view_2": X[:, :width].tolist()})
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "rows" / f"{number}.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet has 2 numbers a row in view_2 but .*0\.parquet has 3"):
+        FeatureSet.read(tmp_path / "rows")
 
 
 @pytest.mark.parametrize(

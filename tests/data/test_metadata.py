@@ -1,4 +1,4 @@
-"""Further columns: what is kept of them, in which files, and what is refused."""
+"""Metadata columns: which are kept, in which files, and which are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_column_is_numbers_or_text(given, kept):
         ({"c": "abc"}, "The column 'c' is not a flat list"),
         ({"c": np.eye(3)}, "The column 'c' is not a flat list"),
         ({"c": [[1], [2], [3]]}, "The column 'c' has values of type list: give numbers or text"),
-        ({"Label": [1, 2, 3]}, "columns has 'Label', which stands for something else in files: call it otherwise"),
+        ({"Label": [1, 2, 3]}, "columns has 'Label', which is the name of another field in files: rename it"),
         ({"view_2": [1, 2, 3]}, "columns has 'view_2'"),
         ({3: [1, 2, 3]}, "columns has 3"),
     ],
@@ -108,8 +108,8 @@ def test_a_parquet_file_gives_its_scalars(tmp_path):
 
 def test_a_folder_of_parquet_files_gives_what_all_of_them_have(tmp_path):
     (tmp_path / "rows").mkdir()
-    for k, further in enumerate(({"city": ["a", "b", "c"], "x1": [1, 2, 3]}, {"city": ["d", "e", "f"]})):
-        columns = {"emb": pa.array((X + k).tolist()), **further}
+    for k, others in enumerate(({"city": ["a", "b", "c"], "x1": [1, 2, 3]}, {"city": ["d", "e", "f"]})):
+        columns = {"emb": pa.array((X + k).tolist()), **others}
         pq.write_table(pa.table(columns), tmp_path / "rows" / f"{k}.parquet")
     assert listed(FeatureSet.read(tmp_path / "rows").columns) == {"city": list("abcdef")}
     on_disk = FeatureSet.read(tmp_path / "rows", memory=1)

@@ -21,7 +21,7 @@ from rpim.benchmark.paper_lists import known_classes
 from rpim.benchmark.paper_statistics import STATISTICS, check_statistics
 from rpim.benchmark.protocol import Case, divide, make_case
 from rpim.benchmark.splits import Split
-from rpim.data.formats.pickles import load_plain
+from rpim.data.formats.pickles import load_pickle
 from rpim.embedding.image_sets import READERS, read_image_set
 from rpim.embedding.image_sets.class_folders import gcds_hundred
 from rpim.embedding.libraries import library
@@ -434,9 +434,9 @@ def test_an_array_that_lies_about_its_shape(tmp_path):
     path = tmp_path / "lie.pkl"
     path.write_bytes(python2({"data": np.zeros(6, np.uint8)}).replace(b"(J\x06\0\0\0t", b"(J\xff\0\0\0t", 1))
     with pytest.raises(InputError, match=r"an array of 6 bytes for a shape of \(255,\)"):
-        load_plain(path, "a test", "mend it")
+        load_pickle(path, "a test", "mend it")
     path.write_bytes(b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00K\x00tR.")
-    assert load_plain(path, "a test", "mend it").values.size == 0  # an array without content has none
+    assert load_pickle(path, "a test", "mend it").values.size == 0  # an array without content has none
 
 
 # Known classes, and the sizes of the paper

@@ -12,7 +12,7 @@ from rpim.embedding.sources import is_source, read_source
 
 @pytest.fixture
 def folder(tmp_path):
-    """Make empty files of these names: nobody looks into them yet."""
+    """Make empty files of these names: images are not opened yet."""
 
     def make(*names):
         for name in names:
@@ -43,7 +43,7 @@ def test_images_in_one_heap_have_no_labels(folder):
     assert items.labels is None
 
 
-def test_folders_called_train_and_test_are_a_division(folder):
+def test_folders_called_train_and_test_are_splits(folder):
     items = read_source(folder("train/cat/a.jpg", "test/cat/b.jpg", "train/c.jpg"))
     assert items.ids.tolist() == ["test/cat/b.jpg", "train/c.jpg", "train/cat/a.jpg"]
     assert items.split.tolist() == ["test", "train", "train"]

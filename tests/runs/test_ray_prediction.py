@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim.data.feature_spans import FeatureSpans
+from rpim.data.feature_stream import FeatureSpans
 from rpim.data.formats import column_stream
 from rpim.runs import ray_prediction as prediction
 from rpim.runs.ray_prediction import predict_on_ray

@@ -1,6 +1,6 @@
-"""Files and folders: written whole or not at all, read with one clear sentence where they are bad.
+"""Atomic writes of files and folders, reads with one-sentence errors, and the check of output paths.
 
-Nothing here ever unpickles: a file from a stranger can be wrong, but it cannot run code.
+Nothing is ever unpickled: a damaged or hostile file cannot run code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,14 +49,14 @@ _UNREADABLE = (
 
 
 def must_exist(path: Path) -> None:
-    """Raise where there is no file."""
+    """Check that a file exists."""
     if not path.is_file():
         raise InputError(f"{path} is not there or not a file: check the name.")
 
 
 @contextlib.contextmanager
 def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it again") -> Iterator[None]:
-    """Turn what the parsers raise about a bad file into one sentence about that file."""
+    """Turn the errors of parsers into one sentence about the file."""
     try:
         yield
     except InputError:
@@ -68,7 +68,7 @@ def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it
 
 
 def must_be_npy(path: Path) -> None:
-    """Raise where there is no .npy file."""
+    """Check that a file exists and is an .npy file."""
     must_exist(path)
     with reading(path), open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
@@ -76,7 +76,7 @@ def must_be_npy(path: Path) -> None:
 
 
 def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
-    """The array in an .npy file."""
+    """Load the array in an .npy file."""
     must_be_npy(path)
     with reading(path):
         array: NDArray[Any] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
@@ -85,7 +85,7 @@ def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def open_npz(path: Path) -> Iterator[Any]:
-    """numpy's archive of the arrays in an .npz file; `reading` speaks of what goes wrong while it is open."""
+    """Open an .npz file with numpy; errors while it is open are about this file."""
     must_exist(path)
     with reading(path):
         if not zipfile.is_zipfile(path):
@@ -95,13 +95,13 @@ def open_npz(path: Path) -> Iterator[Any]:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error says that the disk, or the user's part of it, has no room left."""
+    """Whether an error says that the disk, or the user's quota, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
 def writing(path: StrPath) -> Iterator[None]:
-    """Turn what goes wrong while writing into one sentence about that file or folder."""
+    """Turn errors while writing into one sentence about the file or folder."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -114,7 +114,7 @@ def writing(path: StrPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` once it is whole and on the disk, and leaves nothing behind otherwise."""
+    """Open a temporary file that replaces `path` once it is complete and on disk, and is removed after an error."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     with writing(path):
         try:
@@ -128,7 +128,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def put_in_place(partial: Path, target: Path) -> None:
-    """Rename a folder to what it is to be called; what is there makes room for it, and is gone once it has."""
+    """Rename a folder to `target`; a folder that is there is replaced."""
     if not target.exists():
         os.rename(partial, target)
     else:
@@ -144,9 +144,9 @@ def put_in_place(partial: Path, target: Path) -> None:
 
 
 def sync_to_disk(path: Path) -> None:
-    """Have the system write it out now, so that a power cut after the rename finds it whole."""
+    """Flush a file or folder to disk, so that it is complete after a power cut."""
     if path.is_dir() and os.name != "posix":
-        return  # only there can a folder be opened
+        return  # folders cannot be opened
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -154,12 +154,51 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def check_export(path: StrPath, overwrite: bool = False, suffixes: tuple[str, str] = (".csv", ".parquet")) -> Path:
-    """The path of an export that may be written."""
+def check_writable(
+    path: StrPath,
+    overwrite: bool | None = False,
+    *,
+    suffixes: Sequence[str] = (),
+    is_folder: bool = False,
+    parents: bool = False,
+) -> Path:
+    """Check that a file or folder may be written, so that it is known before hours of work rather than after.
+
+    Parameters
+    ----------
+    path : path of the output
+    overwrite : bool or None
+        Whether it may replace what is there; None if the caller has no such option.
+    suffixes : sequence of str
+        Those it may have; any if empty.
+    is_folder : bool
+        Whether the output is a folder; one that is there is never replaced by a file.
+    parents : bool
+        Whether the caller creates the folders above, so that they need not be there.
+
+    Raises
+    ------
+    InputError
+        If the suffix is another one, something is there, or nothing can be written beside it.
+    """
     target = Path(path)
-    if target.suffix.lower() not in suffixes:
-        give = " or ".join(suffixes)
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {give}.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
+    if suffixes and target.suffix.lower() not in suffixes:
+        choices = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {choices}.")
+    if (target.exists() and not overwrite) or (target.is_dir() and not is_folder):
+        option = "" if overwrite is None else ", or say --overwrite (overwrite=True)"
+        raise InputError(f"{path} exists already: choose another name{option}.")
+    parent = target.resolve().parent
+    shown = target.parent if target.parent.name else parent
+    if parents:
+        return target
+    if not parent.is_dir():
+        raise InputError(f"{path} cannot be written, because {shown} is not a folder: create it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be written, because you may not write in {shown}: choose another.")
     return target
+
+
+def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
+    """Check that a table may be written."""
+    return check_writable(path, overwrite, suffixes=suffixes)

@@ -1,49 +1,84 @@
-"""How much memory may be used: as a person says it, or as the machine has it."""
+"""How much memory a fit may use: a size that the user gives, or a share of what is free."""
 
 from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from rpim._common.errors import InputError
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?", re.IGNORECASE)
 SHARE = 0.6
-"""Of the memory that is free, what is used where nothing is said: others want some too."""
+"""The share of the free memory that is used by default: other programs need some too."""
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def as_bytes(said: str | int) -> int:
-    """A size in bytes.
+def as_bytes(size: str | int) -> int:
+    """Convert a size to bytes: KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB are powers of 1024.
 
-    >>> as_bytes("4GB"), as_bytes("1.5 M"), as_bytes(1000)
-    (4000000000, 1500000, 1000)
+    The B may be left out, and case does not matter.
+
+    >>> as_bytes("4GB"), as_bytes("4GiB"), as_bytes("1.5 M"), as_bytes(1000)
+    (4000000000, 4294967296, 1500000, 1000)
     """
-    match = _SIZE.fullmatch(str(said).strip())
-    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
-    if size <= 0:
-        raise InputError(f"The memory {said!r} is no size: give a number with a unit, such as 4GB or 500MB.")
-    return size
+    match = _SIZE.fullmatch(str(size).strip())
+    n_bytes = 0
+    if match is not None:
+        number, prefix, binary = match.groups(default="")
+        n_bytes = int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
+    if n_bytes <= 0:
+        raise InputError(f"The memory {size!r} is no size: give a number with a unit, such as 4GB or 500MB.")
+    return n_bytes
 
 
-def in_words(n_bytes: float) -> str:
-    """A size for a message.
+def format_bytes(n_bytes: float) -> str:
+    """Format a size for a message.
 
-    >>> in_words(4e9), in_words(123_456_789)
+    >>> format_bytes(4e9), format_bytes(123_456_789)
     ('4.0GB', '123MB')
     """
     return f"{n_bytes / 1e9:.1f}GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f}MB"
 
 
-def usual_budget() -> int:
-    """A share of the memory that is free on this machine."""
+def default_memory_budget() -> int:
+    """`SHARE` of the memory that is free on this machine, or that this container may use, if that is less."""
+    return int(min([_free_memory(), *_cgroup_limits()]) * SHARE)
+
+
+def _free_memory() -> int:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in (_PROC / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(int(line.split()[1]) * 1024 * SHARE)
+                return int(line.split()[1]) * 1024
     except OSError:
         pass
     if "SC_PHYS_PAGES" in os.sysconf_names:
-        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE)
-    return 4 * 10**9
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(4e9 / SHARE)  # a small laptop
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """The memory limits of the control groups that this process is in, and of those above them; versions 1 and 2."""
+    try:
+        groups = (_PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    for group in groups:  # such as 0::/user.slice (version 2) or 9:memory:/docker/3f (version 1)
+        _, controllers, path = group.split(":", 2)
+        if not controllers:
+            root, file = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, file = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inside = PurePosixPath(path.lstrip("/"))
+        # Within a container, its own group is the root, and the path may be one of the machine outside.
+        for folder in (inside, *inside.parents):
+            try:
+                limit = (root / folder / file).read_text().strip()
+            except OSError:
+                continue
+            if limit.isdigit():  # "max" is no limit
+                yield int(limit)

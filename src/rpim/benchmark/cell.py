@@ -80,7 +80,7 @@ def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
 def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
     """Fit as ``rpim discover`` does, and measure; time and memory are those of the fit alone."""
     X = case.features.rows(normalize=model.normalize)
-    views = case.features.further_rows(model.normalize) if model.uses_views else []
+    views = case.features.rows_of_views(model.normalize) if model.uses_views else []
     start = time.perf_counter()
     model.fit(X, case.y, views)
     seconds, peak = time.perf_counter() - start, peak_memory_mb()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpim._common.errors import InputError
-from rpim._common.files import writing
+from rpim._common.files import check_writable, writing
 from rpim.benchmark import nid
 from rpim.benchmark.arrivals import WAYS, ArrivalsDraw
 from rpim.benchmark.entries import Method, Set
@@ -135,11 +135,7 @@ def check_output(folder: Path) -> None:
 
 def _check_output(folder: Path) -> None:
     if not folder.exists():
-        parent = folder.resolve().parent
-        if not parent.is_dir():
-            raise InputError(f"{folder} cannot be written, because {parent} is not a folder: create it first.")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise InputError(f"{folder} cannot be written, because you may not write in {parent}: choose another.")
+        check_writable(folder, None, is_folder=True)
         return
     if not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder for the results.")

@@ -10,7 +10,7 @@ from typing import Any
 
 from rpim._common.errors import InputError, first_line, meant, some
 from rpim._common.files import must_exist, reading
-from rpim.data.formats.pickles import load_plain
+from rpim.data.formats.pickles import load_pickle
 
 KNOWN = ("known", "known_classes", "Old")
 UNKNOWN = ("unknown", "unknown_classes", "New")
@@ -59,7 +59,7 @@ def read_splits(path: Path) -> Splits:
         with reading(path):
             held = json.loads(path.read_text(encoding="utf-8-sig"))
     elif suffix in (".pkl", ".pickle"):
-        held = load_plain(path, "a list of classes", "give GCD's .pkl as published, or save the classes as .json")
+        held = load_pickle(path, "a list of classes", "give GCD's .pkl as published, or save the classes as .json")
     else:
         raise InputError(f"{path} has the suffix {suffix!r}, which is no list of classes: give .json or GCD's .pkl.")
     one = _split(path, held)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import StrPath, replacing
+from rpim._common.files import StrPath, check_writable, replacing
 from rpim._common.text import plural
 from rpim.estimators.class_count import ClassCount
 
@@ -55,10 +55,7 @@ def check_picture(path: StrPath, overwrite: bool = False) -> Path:
     target = Path(path)
     if target.suffix.lower() not in _PICTURES:
         raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be drawn: give .png or .svg.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{path} exists already: choose another name, or say --overwrite.")
-    if not target.parent.is_dir():
-        raise InputError(f"{path} cannot be written, because {target.parent} is not a folder: create it first.")
+    check_writable(path, overwrite)
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -74,14 +74,15 @@ def embed(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Turn images or texts into features; stopped, it goes on where it was when called again."""
+    from rpim._common.files import check_writable
     from rpim.embedding.sources import read_source
 
     if ray is not None:
         from rpim.data.ray_shards import check_folder
 
         check_folder(output, overwrite)
-    elif output.exists() and not overwrite:
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite.")
+    else:
+        check_writable(output, overwrite)
     items = read_source(source, labels=labels, label_column=label_column, text_column=text_column)
     if no_labels:
         items = dataclasses.replace(items, labels=None)
@@ -141,15 +142,17 @@ def read_data(
 ) -> FeatureSet | Items:
     """The features in a file, or the images or texts that have to be embedded first."""
     from rpim.data.feature_set import FeatureSet
+    from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.sources import is_source, read_source
 
-    if not is_source(path, text_column):
+    table = CsvFile.sniff(path)
+    if not is_source(table, text_column):
         if path.exists() and (encoder is not None or weights is not None):
             raise InputError(f"--encoder and --weights are for images and texts, not for {path}: leave them out.")
-        return FeatureSet.read(path, labels, label_column=label_column, feature_column=feature_column, memory=memory)
+        return FeatureSet.read(table, labels, label_column=label_column, feature_column=feature_column, memory=memory)
     if feature_column is not None:
         raise InputError(f"--feature-column is for features, but {path} has none yet: leave it out.")
-    return read_source(path, labels=labels, label_column=label_column, text_column=text_column)
+    return read_source(table, labels=labels, label_column=label_column, text_column=text_column)
 
 
 def embed_for_run(

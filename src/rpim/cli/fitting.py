@@ -130,7 +130,7 @@ def fit(
 
     start = time.monotonic()
     try:
-        views = features.further_rows(model.normalize) if model.uses_views else []
+        views = features.rows_of_views(model.normalize) if model.uses_views else []
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalize=model.normalize)
         where = rows if spread is None else spread(rows)
         with one_line_warnings(show=not quiet):

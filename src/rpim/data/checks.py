@@ -1,4 +1,4 @@
-"""The checks of single arrays, where they come in: of features, labels, ids and texts."""
+"""Checks of single arrays: features, labels, ids and texts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FloatArray = NDArray[np.floating[Any]]
 
 
 def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArray:
-    """`values` as a finite (N, D) float array, still memory-mapped if it was; messages count from `first_row`."""
+    """Check that `values` are a finite (N, D) float array; errors count rows from `first_row`."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: fill or remove the masked rows.")
     try:
-        # asarray would take away the type that says it is memory-mapped.
+        # asarray would drop the type memmap.
         array: NDArray[Any] = values if isinstance(values, np.memmap) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} cannot be made an array ({first_line(error)}): give N x D floats.") from error
@@ -51,7 +51,7 @@ def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArr
 
 
 def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
-    """`values` as n_rows texts or numbers, with "", -1 or NaN where one is missing."""
+    """Convert `values` to n_rows strings or numbers, with "", -1 or NaN for missing ones."""
     array = _one_per_row(values, name, n_rows)
     if array.dtype.kind == "O":
         return _typed(array, unlabelled_rows(array), name)
@@ -61,7 +61,7 @@ def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
 
 
 def id_array(values: ArrayLike | None, n_rows: int, first_row: int = 0) -> NDArray[Any]:
-    """`values` as n_rows texts or whole numbers, all different; the numbers of the rows where there are none."""
+    """Convert `values` to n_rows unique strings or integers; the row numbers if there are none."""
     if values is None:
         return np.arange(first_row, first_row + n_rows, dtype=np.int64)
     array = _one_per_row(values, "ids", n_rows)
@@ -77,7 +77,7 @@ def id_array(values: ArrayLike | None, n_rows: int, first_row: int = 0) -> NDArr
 
 
 def text_list(values: Iterable[Any], name: str, n_rows: int, first_row: int = 0) -> list[str]:
-    """A list rather than an array, in which every text would take the room of the longest."""
+    """Convert `values` to a list of n_rows strings; an array would pad each to the longest."""
     if isinstance(values, str):
         raise InputError(f"{name} is one text, {values[:40]!r}: give a list of {n_rows} texts.")
     given = ("" if value is None else value for value in values)
@@ -91,13 +91,13 @@ def text_list(values: Iterable[Any], name: str, n_rows: int, first_row: int = 0)
 
 
 def _one_per_row(values: Any, name: str, n_rows: int) -> NDArray[Any]:
-    """`values` as a flat array of n_rows; a list of text keeps its Nones, which numpy would spell 'None'."""
+    """Convert `values` to a flat array of n_rows; None stays None in a list of strings."""
     try:
         array = np.asarray(values)
         if array.dtype.kind == "T" or (array.dtype.kind == "U" and not isinstance(values, np.ndarray)):
             array = np.asarray(values, dtype=object)
     except ValueError as error:
-        raise InputError(f"{name} is not a plain list of {n_rows} values, one per row of X.") from error
+        raise InputError(f"{name} is not a flat list of {n_rows} values, one per row of X.") from error
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: give a flat list of {n_rows} values, one per row of X.")
     if len(array) != n_rows:
@@ -111,7 +111,7 @@ def _one_per_row(values: Any, name: str, n_rows: int) -> NDArray[Any]:
 
 
 def _typed(array: NDArray[Any], missing: BoolArray, name: str) -> NDArray[Any]:
-    """An object array as text, ints or floats, with "", -1 or NaN where missing, so that no file needs a pickle."""
+    """Convert an object array to strings, ints or floats, with "", -1 or NaN for missing ones."""
     present = array[~missing].tolist()
     if all(isinstance(value, str) for value in (present or array.tolist())):
         return np.asarray(["" if gone else value for value, gone in zip(array, missing, strict=True)], dtype=str)

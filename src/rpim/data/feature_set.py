@@ -1,12 +1,13 @@
-"""FeatureSet: the rows to be clustered with their labels, ids and views, checked once where they come in.
+"""FeatureSet: embeddings with their labels, ids, views and metadata, checked once.
 
-Everything after this module may rely on finite two-dimensional features and on one label, id and text per row.
-The checks of single arrays stand in ``checks``, the formats of the files in ``formats``.
+Code that takes a FeatureSet may rely on finite two-dimensional features and on one label, id and text per row. The
+checks of single arrays are in ``checks``, the file formats in ``formats``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,52 +23,50 @@ from rpim._common.files import StrPath
 from rpim._common.memory_budget import as_bytes
 from rpim.data.checks import FloatArray, feature_matrix, id_array, label_array, text_list
 from rpim.data.formats.feature_files import (
-    column_names,
     is_pim_folder,
-    read_beside,
     read_features,
-    view_names,
+    read_shards,
     write_features,
 )
 from rpim.data.formats.label_files import read_labels
 from rpim.data.labels import BoolArray, unlabelled_rows
-from rpim.data.metadata import further_columns
+from rpim.data.metadata import metadata_columns
 from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
 
 SURELY_FITS = 64 << 20
-"""Files below this size are not looked at twice."""
+"""Files below this size are read without asking whether they fit into memory."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FeatureSet:
-    """Features of N rows and what is known of each row.
+    """Features of N rows, with labels, ids and metadata.
 
-    Build one with `from_arrays` or `read`, which check what they are given; the constructor itself checks nothing.
+    Build one with `from_arrays` or `read`, which check their input; the constructor does not.
 
     Parameters
     ----------
     X : array of shape (N, D)
-        float16, float32 or float64, kept as given; memory-mapped where it comes from an .npy file. `RowFiles` stay on
-        disk, and whoever goes through them finds out what is wrong with their values.
+        float16, float32 or float64, kept as given; memory-mapped if read from an .npy file. `RowFiles` stay on disk,
+        and their values are checked when they are read.
     ids : array of N strings or ints
-        Unique, so that a decision about a row can be carried to another file.
+        Unique, so that a decision about a row can be transferred to another file.
     labels : array of N values, or None
-        In the user's own type; -1, NaN or the empty string where a row has none.
+        In the user's own type; -1, NaN or the empty string for unlabelled rows.
     truth : array of N values, or None
-        The true classes, for evaluation only: no method may look at them.
+        The true classes, for evaluation only: no method uses them.
     views : tuple of arrays of shape (N, D)
-        Further views of the same rows, e.g. of a second augmentation.
+        Other views of the same rows, such as embeddings of augmented images.
     texts, paths : list of N strings, or None
-        What a person can look at for each row.
+        The text, or the path of the image, of each row.
     split : array of N strings, or None
-        The part that each row belongs to, such as "train" or "test". Benchmarks go by it; ``rpim discover`` takes all.
+        The split of each row, such as "train" or "test". Benchmarks use it; ``rpim discover`` uses all rows.
     columns : dict of str to array of N
-        Further columns that a person can look at, such as a date or a price: numbers (NaN where missing) or text (an
-        array of objects, "" where missing). No method sees them.
+        Metadata columns, such as a date or a price: numbers (NaN for missing ones) or strings (an array of objects, ""
+        for missing ones). No method uses them.
     metadata : dict
-        JSON-able facts; what is called "encoder" is compared where a run meets new rows.
+        JSON-able facts about the whole set; "encoder" is compared before a run is applied to new rows.
     first_row : int
-        The number of the first row in its file, where these rows are a block of one: messages count from it.
+        The number of the first row in its file, if these rows are a block of it; errors count rows from it.
 
     Examples
     --------
@@ -106,7 +105,7 @@ class FeatureSet:
         metadata: Mapping[str, Any] | None = None,
         first_row: int = 0,
     ) -> FeatureSet:
-        """Check the arrays and keep them; X is not copied unless its type has to change.
+        """Build a feature set from arrays; X is not copied unless its type has to change.
 
         Raises
         ------
@@ -139,7 +138,7 @@ class FeatureSet:
             texts=None if texts is None else text_list(texts, "texts", n, first_row),
             paths=None if paths is None else text_list(paths, "paths", n, first_row),
             split=None if split is None else label_array(split, "split", n).astype(str),
-            columns=further_columns(columns or {}, n),
+            columns=metadata_columns(columns or {}, n),
             metadata=facts,
             first_row=first_row,
         )
@@ -160,32 +159,29 @@ class FeatureSet:
         Parameters
         ----------
         path : path of the file or folder
-            The rows of .npy and .parquet files stay on disk where they are too large for `memory`; then their further
+            The rows of .npy and .parquet files stay on disk if they do not fit into `memory`; then their metadata
             columns are not read.
         labels : path of a labels file (.npy, .csv, .txt, .json or .parquet), optional
-            Takes the place of any labels in `path`. Where it has ids, labels go to the rows of those ids and the
-            rows it does not name stay unlabelled; otherwise it has one label per row.
+            Replaces any labels in `path`. If it has ids, rows that it does not name stay unlabelled; otherwise it has
+            one label per row.
         label_column : str, optional
-            The column (or .npz key) with the labels, where it is not called label, labels or y.
+            The column (or .npz key) with the labels, if it is not called label, labels or y.
         feature_column : str, optional
-            The .parquet column (or .npz key) with the features, where several could be meant.
+            The .parquet column (or .npz key) with the features, if there are several candidates.
         split_column : str, optional
-            The column (or .npz key) with the part that each row belongs to, where it is not called split.
+            The column (or .npz key) with the split of each row, if it is not called split.
         memory : int or str, optional
-            What a fit may use in all, such as "4GB"; by default a share of what is free.
+            What a fit may use in all, such as "4GB" or "4GiB"; by default a share of the free memory.
         """
-        path = Path(path)
+        given, path = path, Path(path)
         in_path = None if labels is not None else label_column
         rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
         if rows is None:
-            columns = read_features(path, in_path, feature_column, split_column)
+            columns = read_features(given, in_path, feature_column, split_column)
         else:
-            columns = {
-                "X": rows[:] if rows.fits else rows,
-                **read_beside(rows.files, in_path, split_column, further=rows.fits),
-            }
-            if rows.fits:
-                columns["views"] = [RowFiles(path, name, memory)[:] for name in view_names(column_names(rows.files[0]))]
+            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits)
+            if "X" not in columns:
+                columns["X"] = rows[:] if rows.fits else rows
         if labels is not None:
             columns["labels"] = None
         try:
@@ -194,16 +190,16 @@ class FeatureSet:
             raise InputError(f"{path}: {error}") from error
         if labels is None:
             return features
-        given = read_labels(Path(labels), features.ids, label_column)
+        found = read_labels(Path(labels), features.ids, label_column)
         try:
-            return dataclasses.replace(features, labels=label_array(given, "labels", len(features)))
+            return dataclasses.replace(features, labels=label_array(found, "labels", len(features)))
         except InputError as error:
             raise InputError(f"{labels}: {error}") from error
 
     def write(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write an .npz or .parquet file, whole or not at all.
+        """Write an .npz or .parquet file; the file appears once it is complete.
 
-        An .npz pads every text to the longest one; choose .parquet for long texts.
+        An .npz pads every string to the longest one; choose .parquet for long texts.
         """
         columns = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         write_features(Path(path), columns, overwrite)
@@ -228,15 +224,15 @@ class FeatureSet:
 
     @property
     def n_labelled(self) -> int:
-        """How many rows have a label."""
+        """The number of labelled rows."""
         return int(self.labelled.sum())
 
-    def further_rows(self, normalize: bool = True) -> list[FloatArray]:
-        """The rows of each of `views`, as `rows` gives them."""
+    def rows_of_views(self, normalize: bool = True) -> list[FloatArray]:
+        """The rows of each of `views`, as `rows` returns them."""
         return [self.rows(normalize, view=k) for k in range(2, 2 + len(self.views))]
 
     def rows(self, normalize: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
-        """A new contiguous matrix of the rows, each of length 1 if `normalize`; the original is left alone.
+        """Copy the rows into a contiguous matrix, each scaled to length 1 if `normalize`.
 
         Parameters
         ----------
@@ -256,14 +252,14 @@ class FeatureSet:
         return out
 
     def blocks(self, normalize: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
-        """What `rows` gives, so many rows at a time: rows on disk need not fit into memory."""
+        """Yield what `rows` returns, `n_rows` at a time: rows on disk need not fit into memory."""
         for block, part in row_blocks_of(self.X, n_rows):
             out = np.empty(part.shape, dtype=np.float32)
             _refuse_zeros("X", self._scaled("X", part, normalize, block.start, out))
             yield block, out
 
     def _scaled(self, name: str, X: FloatArray, normalize: bool, start: int, out: FloatArray) -> list[int]:
-        """Write some rows into `out`, each of length 1 if `normalize`; the numbers of those that are all zero."""
+        """Write rows into `out`, scaled to length 1 if `normalize`, and return the numbers of rows of zeros."""
         if not normalize:
             with np.errstate(over="ignore"):
                 out[:] = X
@@ -282,7 +278,7 @@ class FeatureSet:
     def fingerprint(self) -> str:
         """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
 
-        Views, texts, paths, split, truth, columns and metadata are left out.
+        Views, texts, paths, split, truth, columns and metadata are left out. It is computed once, and kept.
 
         Examples
         --------
@@ -291,6 +287,10 @@ class FeatureSet:
         >>> a.fingerprint() == b.fingerprint()
         True
         """
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}\n".encode())
         for _, block in row_blocks_of(self.X, max(1, BLOCK_VALUES // self.n_features)):
             with np.errstate(over="ignore"):
@@ -302,7 +302,7 @@ class FeatureSet:
         return digest.hexdigest()
 
     def quick_fingerprint(self) -> str:
-        """What `fingerprint` tells, or for rows on disk a digest of their files' names, sizes and dates: no pass."""
+        """The `fingerprint`, or for rows on disk a digest of the names, sizes and dates of their files."""
         if not isinstance(self.X, RowFiles):
             return self.fingerprint()
         digest = hashlib.sha256(repr(self.X.state()).encode())
@@ -350,7 +350,7 @@ class FeatureSet:
 
 
 def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowFiles | None:
-    """The rows that are not to be read: those of a folder, as far as it is not PIM's, and of files that do not fit."""
+    """The rows of a folder that is not PIM's, and of files that do not fit into memory; None for all others."""
     is_folder = is_row_folder(path) and not is_pim_folder(path)
     if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
         return None
@@ -370,7 +370,7 @@ def _refuse_zeros(name: str, zero: list[int]) -> None:
 
 
 def _add_values(digest: Any, values: NDArray[Any]) -> None:
-    """Labels or ids into the digest, the same for int32 and int64."""
+    """Add labels or ids to the digest, the same for int32 and int64."""
     if values.dtype.kind == "U":
         for value in values.tolist():
             text = value.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Labels in the user's own type: which rows have one, and what a discovered class is called."""
+"""Labels in the user's own type: unlabelled rows, codes, and names for new classes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unlabelled_rows(y: ArrayLike) -> BoolArray:
     if values.dtype.kind == "f":
         return np.asarray((values == UNLABELLED) | np.isnan(values))
     if values.dtype.kind == "U":
-        # A list such as ["cat", None] has become text; look at the original for what was None.
+        # numpy has turned the None in a list such as ["cat", None] into text: use the original values.
         if isinstance(y, np.ndarray):
             return np.asarray(values == "")
         values = np.asarray(y, dtype=object)
@@ -81,7 +81,7 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
 
 
 def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
-    """The known classes followed by names for the discovered ones, in the type of the known ones.
+    """Append names for the new classes to the known classes, in their type.
 
     >>> name_new_classes(np.array(["cat", "new-1"]), 2).tolist()
     ['cat', 'new-1', 'new-2', 'new-3']
@@ -100,7 +100,7 @@ def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
 
 
 def name_rows(codes: IntArray, classes: NDArray[Any]) -> NDArray[Any]:
-    """The class of each row by its number; a row with -1 has none, which is "", NaN or -1 in the type of the classes.
+    """Map codes to classes; the code -1 becomes "", NaN or -1, in the type of the classes.
 
     >>> name_rows(np.array([1, -1]), np.array(["cat", "dog"])).tolist()
     ['dog', '']
@@ -111,7 +111,7 @@ def name_rows(codes: IntArray, classes: NDArray[Any]) -> NDArray[Any]:
     without = codes < 0
     if not without.any():
         return named
-    if named.dtype.kind in "bu":  # there is no -1 among these
+    if named.dtype.kind in "bu":  # which cannot hold -1
         named = named.astype(np.int64)
     named[without] = {"U": "", "f": np.nan}.get(named.dtype.kind, UNLABELLED)
     return named

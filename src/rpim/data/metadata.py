@@ -1,7 +1,7 @@
-"""Further columns: what a user knows of each row beside its label, such as a date, a source or a price.
+"""Metadata columns: what a user knows about each row beside its label, such as a date, a source or a price.
 
-No method looks at them. A column is an array of numbers, with NaN where one is missing, or of texts, with "" there: an
-array of objects, since in numpy's own arrays of text every value takes the room of the longest.
+No method uses them. A column is an array of numbers, with NaN for a missing one, or of strings, with "" for a missing
+one. Strings are in an array of objects: a numpy array of strings pads each to the longest.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rpim._common.errors import InputError
-from rpim.data.formats.columns import is_free
+from rpim.data.formats.columns import is_metadata_name
 
 _NUMBERS = (numbers.Real, decimal.Decimal)
-_TRUTH = (bool, np.bool_)
-_SCALARS = (str, datetime.date, datetime.time, *_NUMBERS, *_TRUTH)
+_BOOLEANS = (bool, np.bool_)
+_SCALARS = (str, datetime.date, datetime.time, *_NUMBERS, *_BOOLEANS)
 
 
-def further_columns(given: Mapping[str, ArrayLike], n_rows: int) -> dict[str, NDArray[Any]]:
-    """The columns, checked: names that stand for nothing else, and one number or text per row.
+def metadata_columns(given: Mapping[str, ArrayLike], n_rows: int) -> dict[str, NDArray[Any]]:
+    """Check metadata columns: no name of another field, and one number or string per row.
 
-    >>> found = further_columns({"price": [3, None], "seen": [datetime.date(2024, 1, 5), None]}, 2)
+    >>> found = metadata_columns({"price": [3, None], "seen": [datetime.date(2024, 1, 5), None]}, 2)
     >>> found["price"].tolist(), found["seen"].tolist()
     ([3.0, nan], ['2024-01-05', ''])
     """
     for name in given:
-        if not isinstance(name, str) or not is_free(name):
-            raise InputError(f"columns has {name!r}, which stands for something else in files: call it otherwise.")
+        if not isinstance(name, str) or not is_metadata_name(name):
+            raise InputError(f"columns has {name!r}, which is the name of another field in files: rename it.")
     return {name: column_array(values, name, n_rows) for name, values in given.items()}
 
 
-def plain_columns(found: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """Of the columns of a table those whose values are numbers, text and the like, and not lists or records."""
+def scalar_columns(found: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """Keep the columns of a table whose values are scalars, such as numbers, strings and dates."""
     return {
         name: values
         for name, values in found.items()
@@ -47,9 +47,9 @@ def plain_columns(found: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]
 
 
 def column_array(values: Any, name: str, n_rows: int) -> NDArray[Any]:
-    """The values of one column as numbers or text.
+    """Convert one column to numbers or strings.
 
-    Truth values and times become text, and so does a mixture.
+    Booleans, dates and times become strings, and so do mixed values.
 
     Raises
     ------
@@ -72,12 +72,12 @@ def column_array(values: Any, name: str, n_rows: int) -> NDArray[Any]:
     odd = next((cell for cell in cells if cell is not None and not isinstance(cell, _SCALARS)), None)
     if odd is not None:
         raise InputError(f"The column {name!r} has values of type {type(odd).__name__}: give numbers or text.")
-    if all(cell is None or (isinstance(cell, _NUMBERS) and not isinstance(cell, _TRUTH)) for cell in cells):
+    if all(cell is None or (isinstance(cell, _NUMBERS) and not isinstance(cell, _BOOLEANS)) for cell in cells):
         with contextlib.suppress(OverflowError):  # a number beyond all floats is a text
             return np.asarray([np.nan if cell is None else float(cell) for cell in cells])
-    kept: dict[str, str] = {}  # a value that comes a thousand times is held once
+    kept: dict[str, str] = {}  # equal strings share one object
     texts = np.empty(n_rows, dtype=object)
-    texts[:] = [kept.setdefault(text, text) for text in map(_written, cells)]
+    texts[:] = [kept.setdefault(text, text) for text in map(_as_string, cells)]
     return texts
 
 
@@ -88,7 +88,7 @@ def _is_missing(cell: Any) -> bool:
     return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
-def _written(cell: Any) -> str:
-    if isinstance(cell, _TRUTH):
+def _as_string(cell: Any) -> str:
+    if isinstance(cell, _BOOLEANS):
         return "true" if cell else "false"
     return "" if cell is None else str(cell)

@@ -1,10 +1,10 @@
-"""A folder of .parquet files, each of a span of the rows, made by the workers of a cluster; gone on with after a stop.
+"""A folder of .parquet files, one for each span of rows, written by the workers of a cluster; it can be resumed.
 
 OUTPUT.parts/
-  plan.json            what is being made: files of another work are not gone on with
-  part-00000.parquet   the rows of the first span, there once it is whole
-  part-00000.json      says that the span is done, how many rows it has, and what was left out
-OUTPUT/                the .parquet files alone, once all of them are there
+  plan.json            the plan: only the same plan resumes
+  part-00000.parquet   the rows of the first span, once it is complete
+  part-00000.json      the result of the span: its number of rows, and the items that were skipped
+OUTPUT/                the .parquet files, once all are complete
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpim._common.errors import InputError
-from rpim._common.files import put_in_place, reading, replacing, writing
+from rpim._common.files import check_writable, put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
 from rpim._common.ray import import_ray
 from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
@@ -28,15 +28,15 @@ from rpim._common.work_folder import PLAN_FILE, open_work_folder
 from rpim.data.row_files import SHARD
 
 MAX_TRIES = 3
-"""A span whose worker was lost is given to another one; after so many its rows are to blame."""
+"""How many workers may be lost over the same span before it is given up."""
 
 MAX_FILES = 100_000
-"""As many as there are numbers of five digits, by which names are in the order of the rows."""
+"""Numbers in names have five digits, so that names sort in the order of the rows."""
 _FILES = (".parquet", ".npz", ".npy", ".csv", ".json")
 
 
 class Span(NamedTuple):
-    """Which rows go into which file."""
+    """The rows of one file."""
 
     number: int
     start: int
@@ -44,46 +44,46 @@ class Span(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the file, without suffix; in the order of the rows."""
+        """The name of the file, without suffix."""
         return f"part-{self.number:05d}"
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What came of a span: the rows that it has in its file, and what was left out, by id, with the reason."""
+    """The number of rows in the file of a span, and the items that were skipped: id and reason."""
 
     n_rows: int
     skipped: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
-    """Spent in what a worker is there for."""
+    """Time spent in the encoder or model."""
 
 
-class Maker(Protocol):
-    """What a worker holds on to: an encoder, or a model."""
+class ShardWriter(Protocol):
+    """An encoder or model that writes the rows of spans."""
 
-    def make(self, span: Span, file: Path) -> ShardResult:
-        """Write the rows of a span, whole or not at all; no file where there are none."""
+    def write(self, span: Span, file: Path) -> ShardResult:
+        """Write the rows of a span; the file appears once it is complete, or never if there are none."""
 
 
 class Shards:
-    """The files of a folder that is being made.
+    """The files of a folder in progress.
 
     Parameters
     ----------
-    output : path of the folder to be
+    output : path of the folder
     plan : dict
-        JSON-able: whatever has to be the same for files to belong together.
+        JSON-able; only the same plan resumes.
     n_rows, size : int
-        Of how many rows, and how many a file; not by the number of workers, which may be another when it is gone on.
+        The number of rows, in all and per file. It does not depend on the number of workers, which may change.
     what : str
-        What a person calls the work.
+        A name of the work, for errors.
     overwrite : bool
-        Replace `output`, and what was begun by another plan.
+        Replace `output`, and the files of another plan.
 
     Raises
     ------
     InputError
-        If another plan has begun there.
+        If there are files of another plan.
     """
 
     def __init__(
@@ -98,29 +98,29 @@ class Shards:
             file.unlink()
 
     def done(self) -> dict[Span, ShardResult]:
-        """The spans that need not be made again, and what came of them."""
+        """The spans that are complete, and their results."""
         found = {}
         for span in self.spans:
             note = self.folder / f"{span.name}.json"
             if note.is_file():
-                with reading(note, "remove it, and its rows are made again"):
-                    made = ShardResult(**json.loads(note.read_text(encoding="utf-8")))
-                if made.n_rows == 0 or self.file(span).is_file():
-                    found[span] = made
+                with reading(note, "remove it, and its rows are computed again"):
+                    result = ShardResult(**json.loads(note.read_text(encoding="utf-8")))
+                if result.n_rows == 0 or self.file(span).is_file():
+                    found[span] = result
         return found
 
     def file(self, span: Span) -> Path:
-        """Where the rows of a span are."""
+        """The file of a span."""
         return self.folder / f"{span.name}.parquet"
 
     def remove(self) -> None:
-        """Leave nothing behind, where there is nothing to write."""
+        """Remove the folder in progress."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self) -> None:
-        """Let the folder take its place, its files numbered without a gap: one that is missing later is noticed."""
+        """Rename the folder to `output`, with its files numbered without a gap, so that a missing one is noticed."""
         with writing(self.output):
-            for file in self.folder.iterdir():  # notes, and what lost workers have left
+            for file in self.folder.iterdir():  # results, and temporary files of lost workers
                 if not SHARD.fullmatch(file.name) and file.name != PLAN_FILE:
                     file.unlink()
             (self.folder / PLAN_FILE).unlink()
@@ -130,42 +130,37 @@ class Shards:
 
 
 def check_folder(output: Path, overwrite: bool = False) -> None:
-    """Raise where a folder of shards may not be written; known before any work."""
+    """Check that a folder of shards may be written, before any work."""
     if output.suffix.lower() in _FILES:
         raise InputError(f"{output} is the name of a file, but --ray writes a folder of .parquet files: give a folder.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
-    if not output.exists():
-        return
-    if not overwrite:
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if not output.is_dir() or not all(SHARD.fullmatch(file.name) for file in output.iterdir()):
+    check_writable(output, overwrite, is_folder=True)
+    if output.exists() and not (output.is_dir() and all(SHARD.fullmatch(file.name) for file in output.iterdir())):
         raise InputError(f"{output} holds more than shards of rows, so it is not overwritten: choose another name.")
 
 
-def make_shards(
+def write_shards(
     shards: Shards,
-    open_maker: Callable[[], Maker],
+    open_writer: Callable[[], ShardWriter],
     workers: int,
     *,
     gpus: bool = False,
     doing: str = "",
     verbose: bool = False,
 ) -> float:
-    """Have the files made that are not there, by so many workers; the seconds that they spent in what they are for.
+    """Write the missing files on workers, and return the seconds that these spent in the encoder or model.
 
     Parameters
     ----------
     shards : Shards
-    open_maker : callable
-        Called once by each worker, for what it holds on to.
+    open_writer : callable
+        Called once by each worker.
     gpus : bool
         Give each worker a GPU.
 
     Raises
     ------
     InputError
-        If a worker says what is wrong, the cluster runs out of memory or disk, or the same rows end worker by worker.
+        If a worker raises one, the cluster runs out of memory or disk, or several workers are lost over the same rows.
     """
     ray = import_ray()
     done = shards.done()
@@ -177,15 +172,15 @@ def make_shards(
         if todo:
             with _quiet(ray):
                 spans = ray.data.from_items([span._asdict() for span in todo], override_num_blocks=len(todo))
-                made = spans.map_batches(
+                results = spans.map_batches(
                     _Worker,
-                    fn_constructor_args=(open_maker, shards.folder),
+                    fn_constructor_args=(open_writer, shards.folder),
                     batch_size=1,
                     num_cpus=1,
                     num_gpus=1 if gpus else None,
                     compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
                 )
-                for row in made.iter_rows():
+                for row in results.iter_rows():
                     if row["problem"]:
                         raise InputError(row["problem"])
                     seconds += row["seconds"]
@@ -200,26 +195,26 @@ def make_shards(
 
 
 class _Worker:
-    """The life of a worker: one span after the other."""
+    """A worker, which writes one span after the other."""
 
-    def __init__(self, open_maker: Callable[[], Maker], folder: Path) -> None:
-        self._open, self._folder = open_maker, folder
+    def __init__(self, open_writer: Callable[[], ShardWriter], folder: Path) -> None:
+        self._open, self._folder = open_writer, folder
 
     @cached_property
-    def _maker(self) -> Maker:
+    def _writer(self) -> ShardWriter:
         return self._open()
 
     def __call__(self, spans: dict[str, Any]) -> dict[str, list[Any]]:
         (span,) = (Span(*map(int, values)) for values in zip(*(spans[name] for name in Span._fields), strict=True))
-        problem, made = "", ShardResult(0)
+        problem, result = "", ShardResult(0)
         try:
             self._count_try(span)
-            made = self._maker.make(span, self._folder / f"{span.name}.parquet")
+            result = self._writer.write(span, self._folder / f"{span.name}.parquet")
             with replacing(self._folder / f"{span.name}.json") as file:
-                file.write(json.dumps(asdict(made)).encode())
-        except InputError as error:  # as a value: of what is raised, Ray Data passes on the text alone
+                file.write(json.dumps(asdict(result)).encode())
+        except InputError as error:  # returned, because Ray Data passes on the text of exceptions alone
             problem = str(error)
-        return {"problem": [problem], "seconds": [made.seconds], "n_rows": [span.stop - span.start]}
+        return {"problem": [problem], "seconds": [result.seconds], "n_rows": [span.stop - span.start]}
 
     def _count_try(self, span: Span) -> None:
         tries = self._folder / f"{span.name}.tries"
@@ -234,7 +229,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
-    """No progress bars, hints and warnings of Ray Data."""
+    """Silence the progress bars, hints and warnings of Ray Data."""
     import ray.data
 
     context, log = ray.data.DataContext.get_current(), logging.getLogger("ray.data")

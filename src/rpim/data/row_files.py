@@ -1,4 +1,4 @@
-"""RowFiles: features that stay on disk, in an .npy file, a .parquet file or a folder of either, read block by block."""
+"""RowFiles: features that stay on disk, in .npy or .parquet files, and are read block by block."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import RUN_FILE, StrPath, must_be_npy, must_exist, reading
-from rpim._common.memory_budget import as_bytes, usual_budget
+from rpim._common.memory_budget import as_bytes, default_memory_budget
 from rpim.data.formats.feature_files import parquet_features
 from rpim.data.formats.npy_stream import ArrayStream
-from rpim.data.formats.parquet import arrow, list_matrix
+from rpim.data.formats.parquet import ParquetRows, list_matrix
 
 READ_BYTES = 32 << 20
-"""What is read at once; two blocks are read ahead."""
+"""The size of a block; two blocks are read ahead."""
 _AHEAD = 2
 SHARD = re.compile(r"part-(\d{5,})\.(?:npy|parquet)")
-"""What files that were written together are called; a number that is not there is a file that is missing."""
+"""The names of shards that were written together; a gap in their numbers is a missing file."""
 
 Matrix = NDArray[Any]
 
@@ -43,20 +43,19 @@ class _Part(Protocol):
 
 
 class RowFiles:
-    """An N x D matrix on disk, of which never more than a few blocks are in memory.
+    """An N x D matrix on disk, of which only a few blocks are in memory at a time.
 
-    It has the ``shape``, ``dtype`` and ``len`` of an array, and gives rows for slices and for arrays of row numbers.
-    Nothing is memory-mapped: pages of a map would count as memory in use until the system wants them back.
+    It has the ``shape``, ``dtype`` and ``len`` of an array, and can be indexed by slices and by arrays of row numbers.
+    It is not memory-mapped, because mapped pages count as memory in use.
 
     Parameters
     ----------
     path : path of an .npy or .parquet file, or of a folder of such files
-        The files of a folder are one matrix, in the order of their names; those of a partly written one, and others
-        that do not fit, are named before any work begins.
+        The files of a folder are one matrix, in the order of their names. All of them are checked at once.
     feature_column : str, optional
-        The .parquet column with the features, where several could be meant.
+        The .parquet column with the features, if there are several candidates.
     memory : int or str, optional
-        What a fit to them may use in all, such as "4GB"; by default a share of what is free.
+        What a fit may use in all, such as "4GB" or "4GiB"; by default a share of the free memory.
 
     Raises
     ------
@@ -78,7 +77,7 @@ class RowFiles:
     def __init__(self, path: StrPath, feature_column: str | None = None, memory: int | str | None = None) -> None:
         self.path = Path(path)
         self.given_memory = None if memory is None else as_bytes(memory)
-        self.memory = self.given_memory or usual_budget()
+        self.memory = self.given_memory or default_memory_budget()
         self._parts: list[_Part] = [_open(file, feature_column) for file in _files(self.path)]
         first = self._parts[0]
         for part in self._parts[1:]:
@@ -89,7 +88,7 @@ class RowFiles:
                 if one != other:
                     raise InputError(f"{part.path} has {other} but {first.path} has {one}: make them alike.")
         self.dtype = first.dtype
-        self._first = 0  # of the rows of all files, the first that is one of these
+        self._first = 0  # the number of the first row, in all files together
         self._starts = np.cumsum([0, *(part.n_rows for part in self._parts)])
         self.shape = (int(self._starts[-1]), first.n_features)
         if self.shape[0] == 0:
@@ -102,7 +101,7 @@ class RowFiles:
         return f"RowFiles({self.shape[0]:,} x {self.shape[1]} {self.dtype} in {self.path})"
 
     def span(self, start: int, stop: int) -> RowFiles:
-        """The rows from `start` to `stop`, as `RowFiles` of their own."""
+        """The rows from `start` to `stop`, as `RowFiles`."""
         span = copy.copy(self)
         span._first, span.shape = self._first + start, (stop - start, self.shape[1])
         return span
@@ -113,18 +112,18 @@ class RowFiles:
         return [part.path for part in self._parts]
 
     def state(self) -> list[tuple[str, int, int]]:
-        """Name, size and date of each file: as long as it stays the same, the rows do."""
+        """The path, size and date of each file, which change if the rows do."""
         return [(os.fspath(path.resolve()), (at := path.stat()).st_size, at.st_mtime_ns) for path in self.files]
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[Path, int, int]]:
-        """The files that hold the rows from `start` to `stop`, and which of theirs: from where, to where."""
+        """The files that hold the rows from `start` to `stop`, and the range of rows in each."""
         for part, begin, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
             if begin < stop and end > start:
                 yield part.path, int(max(start - begin, 0)), int(min(stop, end) - begin)
 
     @property
     def fits(self) -> bool:
-        """Whether a fit may have all rows in memory: as they are, normalized, projected, and some hundred classes."""
+        """Whether a fit may hold all rows in memory: as stored, normalized, projected, and some hundred classes."""
         n_rows, n_features = self.shape
         return n_rows * (n_features * (self.dtype.itemsize + 8) + 2000) <= self.memory
 
@@ -137,7 +136,7 @@ class RowFiles:
         return self.take(np.atleast_1d(wanted))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Matrix:
-        """The rows of these numbers, in this order, in one pass over the files. (n, D)"""
+        """Read rows by number, in the order given, in one pass over the files. (n, D)"""
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         if len(rows) == 0:
             return out
@@ -149,14 +148,13 @@ class RowFiles:
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
-        """All of it in memory, for whoever asks for an array."""
+        """Read all rows into memory."""
         return self[:].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, start: int = 0, stop: int | None = None, size: int | None = None) -> Iterator[tuple[int, Matrix]]:
-        """The rows from `start` to `stop`, in order: the number of the first row of each block, and the block.
+        """Read the rows from `start` to `stop`: yields the number of the first row of each block, and the block.
 
-        The blocks are of `size` rows but for the last: where files meet, they are put together. They are read by
-        another thread, ahead of when they are wanted.
+        Every block but the last has `size` rows, also across files. Another thread reads ahead.
         """
         stop = len(self) if stop is None else min(stop, len(self))
         size = size or max(1, READ_BYTES // (self.shape[1] * self.dtype.itemsize))
@@ -178,7 +176,7 @@ class RowFiles:
                     if not put((number - self._first, block)):
                         return
                 put(None)
-            except BaseException as error:  # for whoever waits
+            except BaseException as error:  # raised again by the consumer
                 put(error)
 
         reader = threading.Thread(target=read, daemon=True)
@@ -213,7 +211,7 @@ class RowFiles:
 
 
 def row_blocks_of(X: Matrix | RowFiles, size: int) -> Iterator[tuple[slice, Matrix]]:
-    """The rows of a matrix in memory or on disk, so many at a time, and where they stand."""
+    """Iterate over a matrix in memory or on disk, `size` rows at a time: yields the slice and the rows."""
     if isinstance(X, RowFiles):
         for start, block in X.blocks(size=max(1, READ_BYTES // (X.shape[1] * X.dtype.itemsize) // size) * size):
             for first in range(0, len(block), size):
@@ -230,7 +228,7 @@ def _joined(pieces: list[Matrix]) -> Matrix:
 
 
 def is_row_folder(path: Path) -> bool:
-    """Whether a folder holds files of features, which are one matrix together; raises for a run folder."""
+    """Whether a folder holds .npy or .parquet files of features; raises for a run folder."""
     if (path / RUN_FILE).is_file():
         raise InputError(f"{path} is a run folder, and rows are wanted: give features, images or texts.")
     return path.is_dir() and any(file.suffix.lower() in (".npy", ".parquet") for file in path.iterdir())
@@ -274,7 +272,7 @@ class _NpyPart:
 
     def __init__(self, path: Path) -> None:
         must_be_npy(path)
-        self.path, self._file = path, path.absolute()  # workers are elsewhere
+        self.path, self._file = path, path.absolute()  # another process may be in another folder
         with reading(path), open(path, "rb") as file:
             header = ArrayStream(file)
             self._offset = file.tell()
@@ -305,34 +303,14 @@ class _ParquetPart:
     """A .parquet file with a column of lists."""
 
     def __init__(self, path: Path, feature_column: str | None) -> None:
-        must_exist(path)
-        self.path, self._file = path, path.absolute()  # workers are elsewhere
-        with reading(path), self._opened() as file:
-            self._column = parquet_features(path, file.schema_arrow, feature_column)
-            self.n_rows = file.metadata.num_rows
-            self._groups = np.cumsum([0, *(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))])
-            batch = next(file.iter_batches(1, columns=[self._column], use_threads=False), None)
-            matrix = np.empty((0, 0), np.float32) if batch is None else self._matrix(batch, 0)
+        self.path, self._rows = path, ParquetRows(path)
+        self.n_rows = self._rows.n_rows
+        with reading(path):
+            self._column = parquet_features(path, self._rows.schema, feature_column)
+        matrix = next(self.read(0, 1, 1), np.empty((0, 0), np.float32))
         self.n_features, self.dtype = matrix.shape[1], matrix.dtype
         _check_type(path, self.dtype)
 
-    def _opened(self) -> Any:
-        return arrow(".parquet").ParquetFile(self._file, buffer_size=1 << 20, pre_buffer=False)
-
-    def _matrix(self, batch: Any, first_row: int) -> Matrix:
-        table = arrow().Table.from_batches([batch])
-        return list_matrix(self.path, self._column, table.column(self._column), first_row)
-
     def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
-        first = int(np.searchsorted(self._groups, start, side="right")) - 1
-        last = int(np.searchsorted(self._groups, stop, side="left"))
-        row = int(self._groups[first])
-        with reading(self.path), self._opened() as file:
-            groups = list(range(first, last))
-            for batch in file.iter_batches(size, row_groups=groups, columns=[self._column], use_threads=False):
-                if row >= stop:
-                    break
-                matrix = self._matrix(batch, row)[max(0, start - row) : stop - row]
-                row += len(batch)
-                if len(matrix):
-                    yield matrix
+        for first_row, table in self._rows.tables([self._column], size, start, stop):
+            yield list_matrix(self.path, self._column, table.column(0), first_row)

@@ -1,4 +1,4 @@
-"""Hugging Face datasets that ``save_to_disk`` wrote: folders of Arrow files, read without the library."""
+"""Hugging Face datasets on disk: the Arrow files that ``save_to_disk`` writes, read without the library."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 from rpim._common.errors import InputError
 from rpim._common.files import reading
-from rpim.data.formats.columns import free_names, is_called
+from rpim.data.formats.columns import is_called, metadata_names
 from rpim.data.formats.parquet import arrow
-from rpim.data.metadata import plain_columns
+from rpim.data.metadata import scalar_columns
 from rpim.embedding import text_tables
 from rpim.embedding.items import Items
 
-_DIVISION, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+_SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a folder is a dataset, or one divided into parts."""
-    return path.is_dir() and ((path / _DIVISION).is_file() or (path / _STATE).is_file())
+    """Whether a folder is a dataset, with or without splits."""
+    return path.is_dir() and ((path / _SPLITS).is_file() or (path / _STATE).is_file())
 
 
 def read_dataset(path: Path, label_column: str | None = None, text_column: str | None = None) -> Items:
-    """The images or texts of a dataset; of all parts, where it is divided, with the part's name as split.
+    """Read the images or texts of a dataset, of all splits if it has some.
 
-    The column with images is the one of that type. Whole numbers that stand for names become the names.
+    The images are in the column of that type. Class labels become the names of the classes.
     """
     parts = [path]
-    if (path / _DIVISION).is_file():
-        with reading(path / _DIVISION):
-            parts = [path / name for name in json.loads((path / _DIVISION).read_text(encoding="utf-8"))["splits"]]
+    if (path / _SPLITS).is_file():
+        with reading(path / _SPLITS):
+            parts = [path / name for name in json.loads((path / _SPLITS).read_text(encoding="utf-8"))["splits"]]
     tables, features = [], dict[str, Any]()
     for part in parts:
         with reading(part / _STATE):
@@ -63,12 +63,12 @@ def read_dataset(path: Path, label_column: str | None = None, text_column: str |
         labels=field("labels", label_column),
         truth=field("truth"),
         split=field("split"),
-        columns=plain_columns({name: columns[name] for name in free_names(list(columns), [str(label_column)])}),
+        columns=scalar_columns({name: columns[name] for name in metadata_names(list(columns), [str(label_column)])}),
     )
 
 
 class _Pictures(Sequence[Any]):
-    """The images of a column, read from its memory-mapped files when asked for."""
+    """The images of a column, read from memory-mapped files on access."""
 
     def __init__(self, path: Path, parts: list[Path], name: str) -> None:
         self._path, self._parts, self._name = path, parts, name
@@ -76,7 +76,7 @@ class _Pictures(Sequence[Any]):
         self._column = arrow().chunked_array([chunk for column in columns for chunk in column.chunks])
 
     def __reduce__(self) -> Any:
-        """Another process maps the files by itself."""
+        """Send the paths alone: another process maps the files itself."""
         return _Pictures, (self._path.resolve(), [part.resolve() for part in self._parts], self._name)
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class _Pictures(Sequence[Any]):
 
 
 def _table(part: Path) -> Any:
-    files = [part / said["filename"] for said in json.loads((part / _STATE).read_text(encoding="utf-8"))["_data_files"]]
+    files = [part / file["filename"] for file in json.loads((part / _STATE).read_text(encoding="utf-8"))["_data_files"]]
     lacking = [file.name for file in files if not file.is_file()]
     if lacking:
         raise InputError(f"{part} lacks {', '.join(lacking[:3])}: save the dataset again.")
@@ -103,7 +103,7 @@ def _is_image(feature: Any) -> bool:
 
 
 def _named(tables: list[Any], name: str, feature: Any) -> list[Any]:
-    """The values of a column, by their names where it has classes; None for one that is not known."""
+    """The values of a column, class labels as names; None for an unknown class."""
     values = [value for table in tables for value in table.column(name).to_pylist()]
     if not isinstance(feature, dict) or feature.get("_type") != "ClassLabel" or not feature.get("names"):
         return values

@@ -95,8 +95,6 @@ def embed(
         If `output` may not be written, or no item can be used.
     """
     check_export(output, overwrite or reuse, SUFFIXES)
-    if not output.parent.is_dir():
-        raise InputError(f"{output} cannot be written, because {output.parent} is not a folder: create it first.")
     if not isinstance(encoder, Encoder):
         encoder = open_encoder(items.kind, encoder, weights, device)
     if batch_size is not None:

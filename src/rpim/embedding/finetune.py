@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim._common.files import StrPath
+from rpim._common.files import StrPath, check_writable
 from rpim._common.progress import Progress
 from rpim.data.labels import encode_labels
 from rpim.embedding.encoder import Encoder
@@ -180,11 +180,7 @@ def check_output(output: StrPath, overwrite: bool = False) -> Path:
     target = Path(output)
     if target.suffix != ".safetensors":
         raise InputError(f"{output} has the suffix {target.suffix!r}: an encoder is written as .safetensors.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{output} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if not target.parent.is_dir():
-        raise InputError(f"{output} cannot be written, because {target.parent} is not a folder: create it first.")
-    return target
+    return check_writable(output, overwrite)
 
 
 def readable_images(items: Items, verbose: bool = False) -> Items:

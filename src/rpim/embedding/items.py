@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError
 from rpim.data.checks import id_array, label_array
 from rpim.data.labels import unlabelled_rows
-from rpim.data.metadata import further_columns
+from rpim.data.metadata import metadata_columns
 
 Kind = Literal["images", "texts"]
 
@@ -41,7 +41,7 @@ class Items:
     split : array of N strings, or None
         "train" or "test", where the data are divided.
     columns : dict of str to array of N
-        Further columns, as those of a `FeatureSet`.
+        Metadata columns, as those of a `FeatureSet`.
     skipped : list of (id, reason)
         Items that are not among the N because they could not be used, known so far.
     """
@@ -89,7 +89,7 @@ class Items:
                 labels=None if labels is None else label_array(labels, "labels", n),
                 truth=None if truth is None else label_array(truth, "truth", n),
                 split=None if split is None else label_array(split, "split", n).astype(str),
-                columns=further_columns(columns or {}, n),
+                columns=metadata_columns(columns or {}, n),
                 skipped=list(skipped),
             )
         except InputError as error:

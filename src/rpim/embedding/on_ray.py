@@ -18,7 +18,7 @@ from rpim._common.progress import Progress
 from rpim._common.ray import import_ray
 from rpim._common.ray_failures import explain_ray_errors
 from rpim.data.formats.feature_files import with_metadata
-from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
+from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, write_shards
 from rpim.embedding.embed import (
     EmbeddingReport,
     Work,
@@ -92,7 +92,7 @@ def embed_on_ray(
         todo = [span for span in shards.spans if span not in before]
         parts = {span.number: ray.put(items.part(slice(span.start, span.stop))) for span in todo}
     start = time.monotonic()
-    seconds = make_shards(
+    seconds = write_shards(
         shards,
         partial(
             _Embedder,
@@ -140,7 +140,7 @@ class _Embedder:
             self._encoder.batch_size = batch_size
         self._parts, self._metadata, self._views, self._seed = parts, metadata, views, seed
 
-    def make(self, span: Span, file: Path) -> ShardResult:
+    def write(self, span: Span, file: Path) -> ShardResult:
         """Embed the items of a span."""
         items: Items = import_ray().get(self._parts[span.number])
         positions: list[int] = []

@@ -1,4 +1,4 @@
-"""Where items come from: a folder of images, a table of texts, or a Hugging Face dataset on disk."""
+"""Read the items to embed: a folder of images, a table of texts, or a Hugging Face dataset on disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from rpim._common.errors import InputError
+from rpim._common.files import StrPath
 from rpim.data.checks import label_array
 from rpim.data.formats.feature_files import is_pim_folder
-from rpim.data.formats.label_files import read_further, read_labels
-from rpim.data.metadata import further_columns
+from rpim.data.formats.label_files import read_labels_and_columns
+from rpim.data.metadata import metadata_columns
 from rpim.data.row_files import is_row_folder
 from rpim.embedding import dataset_folder, text_tables
 from rpim.embedding.items import Items
@@ -29,33 +30,34 @@ SPLITS = {
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 
 
-def is_source(path: Path, text_column: str | None = None) -> bool:
-    """Whether these are items to be embedded, rather than features."""
+def is_source(given: StrPath, text_column: str | None = None) -> bool:
+    """Whether a path holds images or texts to embed, rather than features; a .csv may be given as a `CsvFile`."""
+    path = Path(given)
     if path.is_dir():
         return dataset_folder.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
-    return path.is_file() and (text_column is not None or text_tables.is_table_of_texts(path))
+    return path.is_file() and (text_column is not None or text_tables.is_table_of_texts(given))
 
 
 def read_source(
-    path: Path,
+    source: StrPath,
     *,
     labels: Path | None = None,
     label_column: str | None = None,
     text_column: str | None = None,
 ) -> Items:
-    """The images or texts in a folder or file.
+    """Read the images or texts in a folder or file.
 
     Parameters
     ----------
-    path : path
+    source : path
         A folder of images, a .csv, .jsonl or .parquet table with a column of texts, or the folder of a Hugging Face
         dataset that was saved to disk, of images or of texts.
 
         Images in sub-folders are labelled by the first one, but for those called unlabelled; images beside them have
         no label. Where the sub-folders are called train, val and test, labels come from those within them.
     labels : path, optional
-        A file with labels by id, in place of those in `path`; the id of an image is its path within the folder.
-        Its further columns are kept beside those of `path`.
+        A file with labels by id, in place of those in `source`; the id of an image is its path within the folder.
+        Its metadata columns are kept beside those of `source`.
     label_column, text_column : str, optional
         The columns of a table, where they are not called label and text.
 
@@ -64,21 +66,22 @@ def read_source(
     InputError
         If there is nothing to embed, or a column or file is not there.
     """
-    given = None if labels is not None else label_column
+    path = Path(source)
+    in_source = None if labels is not None else label_column
     if not path.exists():
         raise InputError(f"{path} is not there: check the name.")
     if dataset_folder.is_dataset(path):
-        items = dataset_folder.read_dataset(path, given, text_column)
+        items = dataset_folder.read_dataset(path, in_source, text_column)
     elif path.is_dir():
-        if text_column is not None or given is not None:
+        if text_column is not None or in_source is not None:
             raise InputError(f"{path} is a folder of images and has no columns: leave --text-column and so on out.")
         items = read_image_folder(path)
     else:
-        items = text_tables.read_texts(path, given, text_column)
+        items = text_tables.read_texts(source, in_source, text_column)
     if labels is None:
         return items
-    found = read_labels(labels, items.ids, label_column)
-    columns = items.columns | further_columns(read_further(labels, items.ids, label_column), len(items))
+    found, beside = read_labels_and_columns(labels, items.ids, label_column)
+    columns = items.columns | metadata_columns(beside, len(items))
     try:
         return dataclasses.replace(items, labels=label_array(found, "labels", len(items)), columns=columns)
     except InputError as error:
@@ -86,7 +89,7 @@ def read_source(
 
 
 def read_image_folder(folder: Path) -> Items:
-    """The images in a folder, and those below it."""
+    """Read the images in a folder and its sub-folders."""
     files = sorted(_images_below(folder))
     if not files:
         raise InputError(
@@ -109,9 +112,9 @@ def read_image_folder(folder: Path) -> Items:
 
 
 def _images_below(folder: Path) -> Iterator[PurePosixPath]:
-    """The paths of images within a folder. Hidden files and folders are left out, as a file browser does."""
-    for place, folders, names in os.walk(folder, followlinks=True):
+    """The paths of images within a folder, without hidden files and folders."""
+    for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                yield PurePosixPath(Path(place, name).relative_to(folder).as_posix())
+                yield PurePosixPath(Path(parent, name).relative_to(folder).as_posix())

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import must_exist, reading
+from rpim._common.files import StrPath, must_exist, reading
 from rpim.data.formats.columns import (
     column_from_text,
     find_per_row,
-    free_names,
     ids_from_text,
     is_called,
-    is_free,
+    is_metadata_name,
     labels_from_text,
+    metadata_names,
 )
-from rpim.data.formats.csv_layout import FEW, columns_of_text
-from rpim.data.formats.parquet import arrow, is_list, plain_values, scalar_values
-from rpim.data.metadata import plain_columns
+from rpim.data.formats.csv_file import MIN_FEATURES, CsvFile
+from rpim.data.formats.parquet import arrow, column_values, is_list, scalar_values
+from rpim.data.metadata import scalar_columns
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", *JSON_LINES, ".parquet")
-_DELIMITERS = ",;\t"
 
 Records = dict[str, list[Any]]
 """Column -> its values."""
 
 
-def is_table_of_texts(path: Path) -> bool:
+def is_table_of_texts(given: StrPath) -> bool:
     """Whether a file has texts and no features.
 
-    Columns of numbers in a .csv are no features where they are few and not numbered: price and year are none, f0 and f1
-    are.
+    Few columns of numbers in a .csv are metadata, such as price and year, unless their names are numbered, such as f0
+    and f1.
     """
+    path = Path(given)
     suffix = path.suffix.lower()
     if suffix in JSON_LINES:
         return True
     if suffix == ".csv":
-        names, delimiter = _csv_header(path)
-        if not any(is_called(name, "texts") for name in names):
+        table = CsvFile.of(given)
+        if not any(is_called(name, "texts") for name in table.header):
             return False
-        with reading(path):
-            words = columns_of_text(path, names, 1, delimiter)
-        numbers = [name for name in names if name not in words and is_free(name)]
-        return len(numbers) < FEW and not any(name[-1:].isdigit() for name in numbers)
+        words = table.columns_of_words()
+        numbers = [name for name in table.header if name not in words and is_metadata_name(name)]
+        return len(numbers) < MIN_FEATURES and not any(name[-1:].isdigit() for name in numbers)
     if suffix == ".parquet":
         with reading(path):
             schema = arrow(".parquet").read_schema(path)
@@ -55,28 +53,31 @@ def is_table_of_texts(path: Path) -> bool:
     return False
 
 
-def read_texts(path: Path, label_column: str | None = None, text_column: str | None = None) -> Items:
-    """The texts of a table, with the labels, truth, ids, split and further columns that it has.
+def read_texts(given: StrPath, label_column: str | None = None, text_column: str | None = None) -> Items:
+    """Read the texts of a table, with its labels, truth, ids, split and metadata columns.
 
     Raises
     ------
     InputError
         If the table cannot be read, or has no such column.
     """
+    path = Path(given)
     must_exist(path)
     suffix = path.suffix.lower()
     if suffix not in _TABLES:
         raise InputError(f"{path} has the suffix {suffix!r}, which is no table: give .csv, .jsonl or .parquet.")
-    reader = {".csv": _read_csv, ".parquet": _read_parquet}.get(suffix, _read_json_lines)
     with reading(path):
-        columns = reader(path)
+        if suffix == ".csv":
+            columns = _read_csv(CsvFile.of(given))
+        else:
+            columns = _read_parquet(path) if suffix == ".parquet" else _read_json_lines(path)
     return items_of(path, columns, label_column, text_column, from_text=suffix == ".csv")
 
 
 def items_of(
     path: Path, columns: Records, label_column: str | None, text_column: str | None, *, from_text: bool = False
 ) -> Items:
-    """The texts of columns that have been read; cells of a .csv can be numbers that are written out."""
+    """The texts of a table whose columns have been read; with `from_text`, cells are converted to numbers."""
     names = list(columns)
     if label_column is not None and label_column not in names:
         raise InputError(f"{path} has no column {label_column!r}: it has {', '.join(map(repr, names))}.")
@@ -97,9 +98,9 @@ def items_of(
             f"{path}: column {found['texts']!r} has {texts[odd]!r} in row {odd}, which is not text: "
             "name the one with the texts with --text-column."
         )
-    further = {name: columns[name] for name in free_names(names, found.values())}
+    others = {name: columns[name] for name in metadata_names(names, found.values())}
     if from_text:
-        further = {name: column_from_text(cells) for name, cells in further.items()}
+        others = {name: column_from_text(cells) for name, cells in others.items()}
     return Items.of(
         "texts",
         texts,
@@ -108,37 +109,17 @@ def items_of(
         labels=values.get("labels"),
         truth=values.get("truth"),
         split=values.get("split"),
-        columns=plain_columns(further),
+        columns=scalar_columns(others),
     )
 
 
-def _read_csv(path: Path) -> Records:
-    """Every cell as text. Commas, semicolons or tabs, whichever the first line has most of."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        csv.field_size_limit(1 << 30)  # a megabyte of text is no error
-        rows = list(csv.reader(file, delimiter=max(_DELIMITERS, key=first.count)))
-    if not rows or not rows[0]:
-        raise InputError(f"{path} is empty or begins with a blank line: give a header and a line per text.")
-    names, rows = rows[0], [row for row in rows[1:] if row]
-    if len(set(names)) < len(names):
-        raise InputError(f"{path} has two columns of the same name in its first line: rename one.")
-    odd = next((number for number, row in enumerate(rows) if len(row) != len(names)), None)
-    if odd is not None:
-        raise InputError(
-            f"{path}: row {odd} has {len(rows[odd])} columns but the header has {len(names)}: put texts with commas "
-            "in quotes."
-        )
-    return {name: [row[j] for row in rows] for j, name in enumerate(names)}
-
-
-def _csv_header(path: Path) -> tuple[list[str], str]:
-    """The names of the columns, and what stands between them."""
-    with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-    delimiter = max(_DELIMITERS, key=first.count)
-    return next(csv.reader([first], delimiter=delimiter), []), delimiter
+def _read_csv(file: CsvFile) -> Records:
+    """Every cell as text."""
+    if not file.header:
+        raise InputError(f"{file} is empty or begins with a blank line: give a header and a line per text.")
+    if len(set(file.header)) < len(file.header):
+        raise InputError(f"{file} has two columns of the same name in its first line: rename one.")
+    return dict(zip(file.header, file.texts(), strict=True))
 
 
 def _read_json_lines(path: Path) -> Records:
@@ -159,10 +140,10 @@ def _read_json_lines(path: Path) -> Records:
 
 
 def _read_parquet(path: Path) -> Records:
-    plain = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
-    table = arrow(".parquet").read_table(path, columns=plain)
+    names = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
+    table = arrow(".parquet").read_table(path, columns=names)
     is_time = arrow().types.is_temporal
     return {
-        name: scalar_values(column) if is_time(column.type) else plain_values(column)
-        for name, column in zip(plain, table.columns, strict=True)
+        name: scalar_values(column) if is_time(column.type) else column_values(column)
+        for name, column in zip(names, table.columns, strict=True)
     }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rpim._common.errors import InputError, some_rows
-from rpim._common.memory_budget import in_words, usual_budget
+from rpim._common.memory_budget import default_memory_budget, format_bytes
 from rpim.core.checkpoint import Checkpoint, History
 from rpim.core.head import Head
 from rpim.core.objective import Objective
@@ -94,14 +94,14 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
     """
     n_rows, n_features = rows.shape
     n_known = int(codes.max()) + 1
-    memory = rows.memory if isinstance(rows, RowFiles) else usual_budget()
+    memory = rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
     per_row = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, projected, and probabilities
     always = BYTES_PER_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
     least = always + 2 * per_row * max(LABELLED_ROWS_PER_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
-            f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {in_words(least)} of memory at "
-            f"least, but {in_words(memory)} were given: give more, or spread them over workers."
+            f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {format_bytes(least)} of memory "
+            f"at least, but {format_bytes(memory)} were given: give more, or spread them over workers."
         )
     return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * per_row))), seed)
 

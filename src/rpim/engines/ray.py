@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim._common.files import disk_is_full
-from rpim._common.memory_budget import usual_budget
+from rpim._common.memory_budget import default_memory_budget
 from rpim._common.ray import LOCAL, connected, import_ray
 from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
 from rpim._common.ray_tasks import ray_backend
@@ -243,7 +243,7 @@ def _train_shard(work: WorkerConfig) -> None:
     device = ray.train.torch.get_device()
     head = _on(device, work.head)
     codes = np.array(ray.get(work.codes[rank]))
-    memory = work.memory or usual_budget() // context.get_local_world_size()
+    memory = work.memory or default_memory_budget() // context.get_local_world_size()
     preprocess = replace(work.preprocess, device=device, components=_moved(work.preprocess.components, device))
     blocks = work.shards[rank].blocks(
         codes, len(head.prototypes), preprocess, _all_reduce(device), memory=memory, cache=work.cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpim._common.memory_budget import usual_budget
+from rpim._common.memory_budget import default_memory_budget
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint, History
 from rpim.core.head import Head
@@ -70,7 +70,7 @@ def caches_probabilities(n_rows: int, n_classes: int) -> bool:
 
     They are where they take at most a quarter of the memory budget; otherwise each pass computes them again.
     """
-    return 8 * n_rows * n_classes <= usual_budget() // 4
+    return 8 * n_rows * n_classes <= default_memory_budget() // 4
 
 
 def step_cost(x: Tensor, n_classes: int, h: str) -> float:

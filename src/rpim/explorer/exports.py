@@ -18,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rpim._common.errors import InputError
-from rpim._common.files import replacing, writing
+from rpim._common.files import check_writable, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
 from rpim.runs.decision_state import State
 from rpim.runs.versions import Version, Versions
@@ -80,13 +80,8 @@ class Decided:
 
 def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
     """Write a .csv, .parquet, .jsonl or (for Label Studio) .json file, whole or not at all."""
-    form = next((form for form, suffix in SUFFIXES.items() if suffix == target.suffix.lower()), None)
-    if form is None:
-        raise InputError(
-            f"{target} has the suffix {target.suffix!r}, which cannot be written: give {', '.join(SUFFIXES.values())}."
-        )
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{target} exists already: choose another name, or say --overwrite.")
+    check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
+    form = next(form for form, suffix in SUFFIXES.items() if suffix == target.suffix.lower())
     with replacing(target) as file:
         decided.write(file, form)
 
@@ -181,8 +176,7 @@ def image_folders(decided: Decided, find: Callable[[int], Path | None], target: 
     -------
     The number of images written, and of those that were not found.
     """
-    if target.exists():
-        raise InputError(f"{target} exists already: choose another name.")
+    check_writable(target, None, is_folder=True, parents=True)
     written, missing = 0, 0
     taken: set[str] = set()
     folder_of = {info.name: _new(safe_name(info.name), taken) for info in decided.state.classes.values()}

@@ -137,7 +137,7 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     model = _same_again(Predictor.load(run).model, made.n_classes)
     start = time.monotonic()
     with progress_listener(_Teller()):
-        views = features.further_rows(model.normalize) if model.uses_views else []
+        views = features.rows_of_views(model.normalize) if model.uses_views else []
         model.fit(features.rows(normalize=model.normalize), made.labels, views)
         _keep_names(model, made)
         discovery = Discovery.from_fit(model, features, source=source.resolve(), duration=time.monotonic() - start)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rpim._common.errors import InputError
-from rpim._common.files import StrPath, replacing
+from rpim._common.files import StrPath, check_writable, replacing
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
@@ -57,10 +57,7 @@ def check_report(path: StrPath, overwrite: bool = False) -> Path:
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path} has the suffix {target.suffix!r}, but the report is a page: give a name with .html.")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise InputError(f"{path} exists already: choose another name, or say --overwrite (overwrite=True).")
-    if not target.parent.is_dir():
-        raise InputError(f"{path} cannot be written, because {target.parent} is not a folder: create it first.")
+    check_writable(path, overwrite)
     if not can_be_made():
         raise InputError(f"{path} needs jinja2, which is not installed: pip install 'rpim[report]'.")
     return target

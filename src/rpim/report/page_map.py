@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError
 from rpim._common.files import load_npy, replacing
 from rpim._common.palette import palette
+from rpim.core.sampling import rank_within_class
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import IntArray
 from rpim.report.facts import ClassFacts, captions
@@ -46,10 +47,8 @@ def sample_rows(codes: IntArray, at_most: int = MAX_POINTS, seed: int = 0) -> In
     if len(codes) <= at_most:
         return np.arange(len(codes))
     shuffled = np.random.RandomState(seed).permutation(len(codes))
-    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    _, starts, sizes = np.unique(codes[by_class], return_index=True, return_counts=True)
-    rank = np.arange(len(codes)) - np.repeat(starts, sizes)  # within the class: 0, 1, 2, ...
-    turn = np.where(rank < _FEW, 0.0, (rank + 0.5) / np.repeat(sizes, sizes))
+    by_class, rank, size = rank_within_class(codes, shuffled)
+    turn = np.where(rank < _FEW, 0.0, (rank + 0.5) / size)
     return np.sort(by_class[np.argsort(turn, kind="stable")[:at_most]])
 
 

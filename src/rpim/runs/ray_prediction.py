@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from rpim._common.files import RUN_FILE, StrPath
-from rpim.data.feature_spans import FeatureSpans
-from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
+from rpim.data.feature_stream import FeatureSpans
+from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, write_shards
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import MODEL_FILE
 
@@ -63,7 +63,7 @@ def predict_on_ray(
     told = {"probabilities": probabilities, "refined": refined}
     plan = {"run": _state_of_run(run), "rows": spans.rows.state(), "feature_column": feature_column, **told}
     shards = Shards(output, plan, len(spans), size, "prediction (another run, or other rows)", overwrite)
-    make_shards(shards, partial(_Assigner, run, spans, told), workers, doing="predicting", verbose=verbose)
+    write_shards(shards, partial(_Assigner, run, spans, told), workers, doing="predicting", verbose=verbose)
     shards.finish()
 
 
@@ -73,7 +73,7 @@ class _Assigner:
     def __init__(self, run: Path, spans: FeatureSpans, told: dict[str, bool]) -> None:
         self._predictor, self._spans, self._told = Predictor.load(run), spans, told
 
-    def make(self, span: Span, file: Path) -> ShardResult:
+    def write(self, span: Span, file: Path) -> ShardResult:
         """Write the classes of the rows of a span."""
         with self._predictor.new_table(file) as table:
             for block in self._spans.blocks(span.start, span.stop):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import RUN_FILE, StrPath, put_in_place, sync_to_disk, writing
+from rpim._common.files import RUN_FILE, StrPath, check_writable, put_in_place, sync_to_disk, writing
 
 FORMAT = 1
 MODEL_FILE = "model.safetensors"
@@ -39,20 +39,14 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
         If something is there that may not be replaced, or nothing can be written beside it.
     """
     target = Path(folder).resolve()
-    if target.exists():
-        if not (target / RUN_FILE).is_file():
-            raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
-        if not overwrite:
-            raise InputError(f"{folder} exists already: choose another name, or say --overwrite (overwrite=True).")
-        if has_decisions(target):
-            raise InputError(
-                f"{folder} holds what a person has decided in rpim explore, which is never overwritten: "
-                "choose another name, or delete the folder yourself."
-            )
-    if not target.parent.is_dir():
-        raise InputError(f"{folder} cannot be written, because {target.parent} is not a folder: create it first.")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{folder} cannot be written, because you may not write in {target.parent}: choose another.")
+    if target.exists() and not (target / RUN_FILE).is_file():
+        raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
+    check_writable(folder, overwrite, is_folder=True)
+    if target.exists() and has_decisions(target):
+        raise InputError(
+            f"{folder} holds what a person has decided in rpim explore, which is never overwritten: "
+            "choose another name, or delete the folder yourself."
+        )
     return target
 
 

@@ -1,6 +1,6 @@
-"""The rows of a feature file a block at a time, in memory that does not grow with the number of rows.
+"""Feature files read block by block, in memory that does not grow with the number of rows.
 
-What serves prediction is read: the features, ids, texts and paths. Columns are found as ``feature_files`` finds them.
+Only the columns that prediction needs are read: features, ids, texts and paths.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import must_be_npy, open_npz, reading
+from rpim._common.files import StrPath, must_be_npy, open_npz, reading
 from rpim.data.formats.columns import are_whole, find_per_row
-from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout
+from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.feature_files import (
     Columns,
     checked_suffix,
@@ -26,29 +26,29 @@ from rpim.data.formats.feature_files import (
     pim_files,
 )
 from rpim.data.formats.npy_stream import ArrayStream
-from rpim.data.formats.parquet import arrow, list_matrix, plain_values
+from rpim.data.formats.parquet import ParquetRows, column_values, list_matrix
 
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
-"""A block has as many rows as keep within both."""
+"""The largest number of rows, and of values, in a block."""
 
 FIELDS = ("ids", "texts", "paths")
-"""What is read beside the features."""
-_READ_AHEAD = 1 << 20
-_CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads some 30 of them ahead
+"""The fields that are read with the features."""
+_CSV_BYTES = 1 << 20  # a line has to fit into it, and pyarrow reads about 30 of them ahead
 
 
 @dataclass(frozen=True)
 class ColumnStream:
-    """A file that has been looked into, and how to go through it: arguments of ``FeatureSet.from_arrays`` by block."""
+    """An opened file; `blocks` yields the arguments of ``FeatureSet.from_arrays``."""
 
     blocks: Callable[[], Iterator[Columns]]
     n_rows: int | None
-    """None where only reading tells."""
+    """None if unknown before the last block."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
-    """Look into the beginning of a file, or PIM's folder."""
+def open_columns(given: StrPath, feature_column: str | None = None) -> ColumnStream:
+    """Open a file, or PIM's folder, and read its header."""
+    path = Path(given)
     suffix = checked_suffix(path, feature_column)
     if path.is_dir():
         return _npy(pim_files(path)["all_feats"])
@@ -56,16 +56,16 @@ def open_columns(path: Path, feature_column: str | None = None) -> ColumnStream:
         return _npz(path, feature_column)
     if suffix == ".npy":
         return _npy(path)
-    return _parquet(path, feature_column) if suffix == ".parquet" else _csv(path)
+    return _parquet(path, feature_column) if suffix == ".parquet" else _csv(given)
 
 
 def rows_per_block(n_features: int) -> int:
-    """How many rows of so many features a block has."""
+    """The number of rows in a block."""
     return max(1, min(BLOCK_ROWS, BLOCK_VALUES // max(1, n_features)))
 
 
 def _block_sizes(shape: Sequence[int]) -> Iterator[int]:
-    """How many rows each block has; one block without rows where there are none."""
+    """The number of rows in each block; one empty block if there are no rows."""
     step = rows_per_block(shape[1])
     for start in range(0, max(1, shape[0]), step):
         yield min(step, shape[0] - start)
@@ -99,7 +99,7 @@ def _npz(path: Path, feature_column: str | None) -> ColumnStream:
     members = {"X": features} | {name: per_row[name] for name in FIELDS if name in per_row}
 
     def open_streams(stack: contextlib.ExitStack) -> dict[str, ArrayStream]:
-        # A file each: what is compressed can only be read on from where one is.
+        # A file handle for each member: compressed members can only be read in sequence.
         archives = {name: stack.enter_context(zipfile.ZipFile(path)) for name in members}
         return {
             name: ArrayStream(stack.enter_context(archives[name].open(f"{key}.npy"))) for name, key in members.items()
@@ -127,52 +127,34 @@ def _npz(path: Path, feature_column: str | None) -> ColumnStream:
 
 
 def _parquet(path: Path, feature_column: str | None) -> ColumnStream:
-    def opened() -> Any:
-        # Through a buffer, so that a row group is not held whole: some files are one row group.
-        return arrow(".parquet").ParquetFile(path, buffer_size=_READ_AHEAD, pre_buffer=False)
-
-    with reading(path), opened() as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        features = parquet_features(path, schema, feature_column)
-        found = find_per_row(path, schema.names, {})
-        metadata = parquet_metadata(schema)
-        # How long the lists are may stand in the rows alone.
-        first = next(_tables(file.iter_batches(1, columns=[features], use_threads=False)), None)
-        step = 1 if first is None else rows_per_block(list_matrix(path, features, first.column(0)).shape[1])
+    rows = ParquetRows(path)
+    features = parquet_features(path, rows.schema, feature_column)
+    found = find_per_row(path, rows.schema.names, {})
     per_row = {name: found[name] for name in FIELDS if name in found}
+    # The schema may not say how long the lists are.
+    first = next(rows.tables([features], 1), None)
+    step = 1 if first is None else rows_per_block(list_matrix(path, features, first[1].column(0)).shape[1])
 
     def blocks() -> Iterator[Columns]:
-        first_row = 0
-        with reading(path), opened() as file:
-            for rows in _tables(file.iter_batches(step, columns=[features, *per_row.values()], use_threads=False)):
-                values = {name: plain_values(rows.column(column)) for name, column in per_row.items()}
-                yield {"X": list_matrix(path, features, rows.column(features), first_row), **values}
-                first_row += len(rows)
+        for first_row, table in rows.tables([features, *per_row.values()], step):
+            values = {name: column_values(table.column(column)) for name, column in per_row.items()}
+            yield {"X": list_matrix(path, features, table.column(features), first_row), **values}
 
-    return ColumnStream(blocks, n_rows, metadata)
+    return ColumnStream(blocks, rows.n_rows, parquet_metadata(rows.schema))
 
 
-def _tables(batches: Iterable[Any]) -> Iterator[Any]:
-    return (arrow().Table.from_batches([batch]) for batch in batches)
-
-
-def _csv(path: Path) -> ColumnStream:
-    def tables(columns: Sequence[str] = ()) -> Iterator[Any]:
-        with reading(path, CSV_HINT):
-            options = layout.options(columns, block_size=_CSV_BYTES, use_threads=False)
-            with arrow(".csv").open_csv(path, **options) as reader:
-                yield from _tables(reader)
-
-    with reading(path, CSV_HINT):
-        layout = CsvLayout.of(path, {})
+def _csv(path: StrPath) -> ColumnStream:
+    layout = FeatureTable.of(CsvFile.of(path), {})
     per_row = {name: layout.per_row[name] for name in FIELDS if name in layout.per_row}
 
     def blocks() -> Iterator[Columns]:
-        # Ids are numbers if all of them are, so those of the whole file are looked at before the first block.
+        # Ids are integers if all of them are, so all ids are read before the first block.
         ids = per_row.get("ids")
-        ids_are_numbers = ids is not None and all(are_whole(table[0].to_pylist()) for table in tables([ids]))
+        ids_are_numbers = ids is not None and all(
+            are_whole(table[0].to_pylist()) for table in layout.stream([ids], block_size=_CSV_BYTES)
+        )
         step = rows_per_block(len(layout.features))
-        for table in tables():
+        for table in layout.stream(block_size=_CSV_BYTES):
             for start in range(0, len(table), step):
                 rows = table.slice(start, step)
                 columns: Columns = {name: rows.column(column).to_pylist() for name, column in per_row.items()}

@@ -1,4 +1,4 @@
-"""Which column of a file is which field, and what the cells of a text file mean."""
+"""Column names of files, and the types of cells that are text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from rpim._common.errors import InputError
 
-# What a column, or an .npz key, may be called. The nameless column is the index that pandas writes first.
+# Names of a column, or an .npz key. The column without a name is the index that pandas writes first.
 NAMES = {
     "X": ("features", "x", "embeddings", "feats"),
     "labels": ("labels", "label", "y"),
@@ -37,28 +37,28 @@ def is_called(name: str, field: str) -> bool:
     return name.strip().lower() in NAMES[field]
 
 
-def is_free(name: str) -> bool:
-    """Whether a column of this name, or an .npz key, stands for nothing that rows have anyway.
+def is_metadata_name(name: str) -> bool:
+    """Whether a column, or .npz key, of this name is metadata: not the name of a field.
 
-    >>> is_free("price"), is_free("Label"), is_free("view_2")
+    >>> is_metadata_name("price"), is_metadata_name("Label"), is_metadata_name("view_2")
     (True, False, False)
     """
     fixed = name == "metadata_json" or VIEW.fullmatch(name) is not None
     return not fixed and not any(is_called(name, field) for field in NAMES)
 
 
-def free_names(names: Sequence[str], taken: Iterable[str]) -> list[str]:
-    """The names of further columns: free ones that are not taken and come once, but for the index of pandas."""
+def metadata_names(names: Sequence[str], taken: Iterable[str]) -> list[str]:
+    """The names of metadata columns: unique, not taken, and not the index of pandas."""
     others, times = set(taken), Counter(names)
     return [
         name
         for name in names
-        if name not in others and is_free(name) and times[name] == 1 and not name.startswith("__index_level_")
+        if name not in others and is_metadata_name(name) and times[name] == 1 and not name.startswith("__index_level_")
     ]
 
 
 def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None = None) -> str | None:
-    """The column of a field, by its usual names or the one that is wanted."""
+    """Find the column of a field: the wanted one, or one with a usual name."""
     if wanted is not None:
         if wanted not in names:
             raise InputError(f"{path} has no column {wanted!r}: it has {', '.join(map(repr, names))}.")
@@ -72,13 +72,13 @@ def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None
 
 
 def find_per_row(path: Path, names: Sequence[str], wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """Field -> column, for the fields with one value per row that are there; by the usual names or those wanted."""
+    """Map the fields that a file has to their columns: the wanted ones, or those with a usual name."""
     found = {field: find_column(path, names, field, wanted.get(field)) for field in PER_ROW}
     return {field: name for field, name in found.items() if name is not None}
 
 
 def labels_from_text(cells: list[str]) -> list[Any]:
-    """Numbers if every cell is one or empty, otherwise text; -1 is unlabelled in both."""
+    """Convert labels to numbers if every cell is one or empty, else leave them as text; -1 is unlabelled in both."""
     numbers = [cell for cell in cells if cell not in _NO_NUMBER]
     if are_whole(numbers):
         return [None if cell in _NO_NUMBER else int(cell) for cell in cells]
@@ -88,12 +88,12 @@ def labels_from_text(cells: list[str]) -> list[Any]:
 
 
 def are_whole(cells: Iterable[str]) -> bool:
-    """Whether every cell is a whole number, written as Python would write it."""
+    """Whether every cell is an integer as Python writes it."""
     return all(_WHOLE.fullmatch(cell) for cell in cells)
 
 
 def column_from_text(cells: list[str]) -> list[Any]:
-    """Numbers if every cell is one or empty, otherwise text.
+    """Convert a metadata column to numbers if every cell is one or empty, else leave it as text.
 
     >>> column_from_text(["3", "", "2.5"]), column_from_text(["0041", "12"])
     ([3.0, None, 2.5], ['0041', '12'])
@@ -104,5 +104,5 @@ def column_from_text(cells: list[str]) -> list[Any]:
 
 
 def ids_from_text(cells: list[str]) -> list[Any]:
-    """Numbers if every cell is a whole one, otherwise text."""
+    """Convert ids to integers if all of them are, else leave them as text."""
     return [int(cell) for cell in cells] if are_whole(cells) else cells

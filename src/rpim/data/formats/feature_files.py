@@ -1,6 +1,6 @@
-"""The files a FeatureSet is read from and written to, one reader per format.
+"""Readers and writers of the formats of a FeatureSet.
 
-A reader gives the arguments of ``FeatureSet.from_arrays``, which does the checks every format shares.
+A reader returns the arguments of ``FeatureSet.from_arrays``, which does the checks that all formats share.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 
 from rpim._common.blocks import row_blocks
 from rpim._common.errors import InputError, some
-from rpim._common.files import load_npy, must_exist, open_npz, reading, replacing
+from rpim._common.files import StrPath, check_writable, load_npy, must_exist, open_npz, reading, replacing
 from rpim.data.formats.columns import (
     NAMES,
     PER_ROW,
     VIEW,
     find_column,
     find_per_row,
-    free_names,
     ids_from_text,
     labels_from_text,
+    metadata_names,
 )
-from rpim.data.formats.csv_layout import CSV_HINT, CsvLayout, csv_names
+from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.npy_stream import ArrayStream
-from rpim.data.formats.parquet import arrow, arrow_array, is_list, is_scalar, list_matrix, plain_values, scalar_values
+from rpim.data.formats.parquet import arrow, arrow_array, column_values, is_list, is_scalar, list_matrix, scalar_values
 
 Columns = dict[str, Any]
 Wanted = dict[str, str | None]
-"""The column of a field, where it is not by one of the usual names."""
+"""Field -> its column, or None to find it by its usual names."""
 
 METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
@@ -42,14 +42,14 @@ _PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
 
 
 def read_features(
-    path: Path, label_column: str | None, feature_column: str | None, split_column: str | None = None
+    given: StrPath, label_column: str | None, feature_column: str | None, split_column: str | None = None
 ) -> Columns:
-    """The arguments of ``FeatureSet.from_arrays`` found in `path`."""
+    """The arguments of ``FeatureSet.from_arrays`` found in a file or folder, which may be a `CsvFile`."""
+    path = Path(given)
     suffix = checked_suffix(path, feature_column)
     wanted = {"labels": label_column, "split": split_column}
-    for option, column in (("label_column", label_column), ("split_column", split_column)):
-        if column is not None and (suffix == ".npy" or path.is_dir()):
-            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
+    if suffix == ".npy" or path.is_dir():
+        _refuse_columns(path, wanted)
     if path.is_dir():
         return _read_pim_folder(path)
     if suffix == ".npz":
@@ -57,12 +57,12 @@ def read_features(
     if suffix == ".npy":
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
-        return _read_parquet(path, wanted, feature_column)
-    return _read_csv(path, wanted)
+        return _read_parquet([path], wanted, feature_column)
+    return _read_csv(CsvFile.of(given), wanted)
 
 
 def checked_suffix(path: Path, feature_column: str | None) -> str:
-    """The suffix of a file that can be read as features, in small letters; a folder may have any."""
+    """The suffix in lower case, checked to be that of a feature file; a folder may have any."""
     suffix = path.suffix.lower()
     if feature_column is not None and suffix not in (".npz", ".parquet"):
         raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
@@ -77,7 +77,7 @@ def checked_suffix(path: Path, feature_column: str | None) -> str:
 
 
 def column_names(path: Path) -> list[str]:
-    """The names of the columns, or .npz keys, of a file; none where the format has no names."""
+    """The names of the columns, or .npz keys, of a file; empty if the format has no names."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
         with open_npz(path) as archive:
@@ -86,60 +86,51 @@ def column_names(path: Path) -> list[str]:
         with reading(path), arrow(".parquet").ParquetFile(path) as file:
             return list(file.schema_arrow.names)
     if suffix == ".csv":
-        with reading(path):
-            return csv_names(path)[0]
+        return CsvFile(path).feature_names
     return []
 
 
 def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
-    """Write the fields of a FeatureSet in the format of the suffix."""
-    writer = {".npz": _write_npz, ".parquet": _write_parquet}.get(path.suffix.lower())
-    if writer is None:
-        raise InputError(f"{path} has the suffix {path.suffix!r}, which cannot be written: give .npz or .parquet.")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already: choose another name or say overwrite=True.")
+    """Write the fields of a FeatureSet in the format that the suffix names."""
+    writers = {".npz": _write_npz, ".parquet": _write_parquet}
+    check_writable(path, overwrite, suffixes=list(writers))
     with replacing(path) as file:
-        writer(file, columns)
+        writers[path.suffix.lower()](file, columns)
 
 
-def read_beside(files: Sequence[Path], label_column: str | None, split_column: str | None, *, further: bool) -> Columns:
-    """What stands beside the features in .parquet files that are one set of rows: labels, ids and so on.
+def read_shards(
+    files: Sequence[Path],
+    label_column: str | None,
+    feature_column: str | None,
+    split_column: str | None,
+    *,
+    in_memory: bool,
+) -> Columns:
+    """Read .parquet files that are one set of rows, without features and metadata columns unless `in_memory`.
 
-    Further columns are those that all files have, if `further` ones are wanted.
+    Of .npy files nothing is read, as they have features alone.
     """
-    if files[0].suffix.lower() != ".parquet":
-        for option, column in (("label_column", label_column), ("split_column", split_column)):
-            if column is not None:
-                raise InputError(f"{option} is for files with columns, but {files[0]} has none: leave it out.")
-        return {}
     wanted = {"labels": label_column, "split": split_column}
-    columns: Columns = {}
-    beside: list[Columns] = []
-    metadata: dict[str, Any] = {}
-    for number, file in enumerate(files):
-        with reading(file):
-            schema = arrow(".parquet").read_schema(file)
-            per_row = find_per_row(file, schema.names, wanted)
-            if number and set(per_row) != set(columns):
-                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
-            metadata = metadata or parquet_metadata(schema)
-            others = _further_names(schema, per_row.values()) if further else []
-            table = arrow(".parquet").read_table(file, columns=[*per_row.values(), *others])
-            for field, name in per_row.items():
-                columns.setdefault(field, []).extend(table.column(name).to_pylist())
-            beside.append({name: list(scalar_values(table.column(name))) for name in others})
-    shared = [name for name in beside[0] if all(name in part for part in beside)]
-    joined = {name: [value for part in beside for value in part[name]] for name in shared}
-    return {**columns, "columns": joined, "metadata": metadata}
+    if files[0].suffix.lower() == ".parquet":
+        return _read_parquet(files, wanted, feature_column, in_memory=in_memory)
+    _refuse_columns(files[0], wanted)
+    return {}
 
 
-def _further_names(schema: Any, taken: Iterable[str]) -> list[str]:
-    """The columns of a .parquet file that are none of the fields, and can be kept."""
-    return [name for name in free_names(schema.names, taken) if is_scalar(schema.field(name).type)]
+def _refuse_columns(path: Path, wanted: Wanted) -> None:
+    for field, column in wanted.items():
+        if column is not None:
+            option = {"labels": "label_column", "split": "split_column"}[field]
+            raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
+
+
+def _metadata_names(schema: Any, taken: Iterable[str]) -> list[str]:
+    """The metadata columns of a .parquet file that hold scalars."""
+    return [name for name in metadata_names(schema.names, taken) if is_scalar(schema.field(name).type)]
 
 
 def view_names(names: Sequence[str]) -> list[str]:
-    """The columns of further views, in their order."""
+    """The columns of the views after the first, in order."""
     numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
     return [name for _, name in sorted(numbered)]
 
@@ -163,20 +154,20 @@ def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns
         columns: Columns = {"X": archive[features]}
         columns |= {field: archive[name] for field, name in per_row.items()}
         views = [archive[name] for name in view_names(names)]
-        further = _npz_further(archive, len(columns["X"]), [features, *per_row.values()])
-        if "views" in names and "views" not in further:
+        metadata_columns = _npz_metadata(archive, len(columns["X"]), [features, *per_row.values()])
+        if "views" in names and "views" not in metadata_columns:
             stacked = archive["views"]  # (V, N, D), or (N, D) for one
             views = [*(stacked if stacked.ndim == 3 else [stacked]), *views]
-        columns |= {"views": views, "columns": further}
+        columns |= {"views": views, "columns": metadata_columns}
         if "metadata_json" in names:
             columns["metadata"] = json.loads(str(archive["metadata_json"]))
         return columns
 
 
-def _npz_further(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
-    """Further keys with one value per row. What is no such thing is not even read: it may be large."""
+def _npz_metadata(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
+    """The other arrays with one scalar per row; arrays of another shape are not read, as they may be large."""
     found = {}
-    for name in free_names(archive.files, taken):
+    for name in metadata_names(archive.files, taken):
         with contextlib.suppress(ValueError), archive.zip.open(f"{name}.npy") as member:
             header = ArrayStream(member)
             if header.shape == (n_rows,) and header.dtype.kind in "biufUSM":
@@ -184,25 +175,57 @@ def _npz_further(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
     return found
 
 
-def _read_parquet(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
-    with reading(path):
-        with arrow(".parquet").ParquetFile(path) as file:
-            schema = file.schema_arrow
-            views = view_names(schema.names)
-            per_row = find_per_row(path, schema.names, wanted)
-            features = parquet_features(path, schema, feature_column)
-            further = _further_names(schema, [features, *per_row.values()])
-            table = file.read(columns=[features, *views, *per_row.values(), *further])
-        columns: Columns = {"X": list_matrix(path, features, table.column(features))}
-        columns["views"] = [list_matrix(path, name, table.column(name)) for name in views]
-        columns |= {field: plain_values(table.column(name)) for field, name in per_row.items()}
-        columns["columns"] = {name: scalar_values(table.column(name)) for name in further}
-        columns["metadata"] = parquet_metadata(schema)
-        return columns
+def _read_parquet(
+    files: Sequence[Path], wanted: Wanted, feature_column: str | None, *, in_memory: bool = True
+) -> Columns:
+    parts: list[Columns] = []
+    metadata: dict[str, Any] = {}
+    for file in files:
+        with reading(file):
+            with arrow(".parquet").ParquetFile(file) as opened:
+                schema = opened.schema_arrow
+                per_row = find_per_row(file, schema.names, wanted)
+                matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
+                matrices |= {name: name for name in view_names(schema.names) if in_memory}
+                others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
+                table = opened.read(columns=[*matrices.values(), *per_row.values(), *others])
+            part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
+            part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
+            if parts and {*part, "columns"} != set(parts[0]):
+                raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
+            part["columns"] = {name: scalar_values(table.column(name)) for name in others}
+        parts.append(part)
+        metadata = metadata or parquet_metadata(schema)
+    columns = parts[0] if len(parts) == 1 else _joined(files, parts)
+    views = [columns.pop(name) for name in view_names(list(columns))]
+    return {**columns, "views": views, "metadata": metadata}
+
+
+def _joined(files: Sequence[Path], parts: list[Columns]) -> Columns:
+    """The columns of several files, one after the other; of the metadata columns those that all files have."""
+    columns: Columns = {}
+    for field, values in parts[0].items():
+        if isinstance(values, np.ndarray) and values.ndim == 2:
+            for file, part in zip(files, parts, strict=True):
+                if part[field].shape[1] != values.shape[1]:
+                    raise InputError(
+                        f"{file} has {part[field].shape[1]} numbers a row in {field} but {files[0]} has "
+                        f"{values.shape[1]}: make them alike."
+                    )
+            columns[field] = np.concatenate([part[field] for part in parts])
+        elif field != "columns":
+            columns[field] = [value for part in parts for value in _listed(part[field])]
+    shared = [name for name in parts[0]["columns"] if all(name in part["columns"] for part in parts)]
+    columns["columns"] = {name: [v for part in parts for v in _listed(part["columns"][name])] for name in shared}
+    return columns
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
 def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
-    """The column of the features: the only one with lists of numbers that is not a view, or the one wanted."""
+    """The column of the features: the wanted one, or the only one with lists of numbers that is not a view."""
     views = view_names(schema.names)
     lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
     if feature_column is None and len(lists) != 1:
@@ -215,13 +238,13 @@ def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str
 
 
 def parquet_metadata(schema: Any) -> dict[str, Any]:
-    """The facts that ``FeatureSet.write`` kept with the columns."""
+    """The ``metadata`` of the FeatureSet that was written to this file."""
     facts: dict[str, Any] = json.loads((schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
     return facts
 
 
 def with_metadata(path: Path, facts: dict[str, Any]) -> None:
-    """Replace the facts that a .parquet file keeps with its columns; its rows stay as they are."""
+    """Replace the ``metadata`` in a .parquet file of features; its rows stay as they are."""
     with reading(path), arrow(".parquet").ParquetFile(path) as source, replacing(path) as file:
         schema = source.schema_arrow.with_metadata({METADATA_KEY: json.dumps(facts)})
         with arrow(".parquet").ParquetWriter(file, schema) as writer:
@@ -229,28 +252,26 @@ def with_metadata(path: Path, facts: dict[str, Any]) -> None:
                 writer.write_table(source.read_row_group(number).replace_schema_metadata(schema.metadata))
 
 
-def _read_csv(path: Path, wanted: Wanted) -> Columns:
-    with reading(path, CSV_HINT):
-        layout = CsvLayout.of(path, wanted)
-        table = arrow(".csv").read_csv(path, **layout.options())
-        X = layout.matrix(table)
-        columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
-        columns["columns"] = {name: table.column(name).to_pylist() for name in layout.further}
+def _read_csv(file: CsvFile, wanted: Wanted) -> Columns:
+    layout = FeatureTable.of(file, wanted)
+    table = layout.read()
+    columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}
+    columns["columns"] = {name: table.column(name).to_pylist() for name in layout.metadata_columns}
     for field in ("labels", "truth"):
         if field in columns:
             columns[field] = labels_from_text(columns[field])
     if "ids" in columns:
         columns["ids"] = ids_from_text(columns["ids"])
-    return {"X": X, **columns}
+    return {"X": layout.matrix(table), **columns}
 
 
 def is_pim_folder(folder: Path) -> bool:
-    """Whether a folder has a file of PIM's feature maps in it, complete or not."""
+    """Whether a folder holds at least one of the files of PIM's feature maps."""
     return any(any((place / f"{name}.npy").is_file() for name in _PIM_FILES) for place in (folder, folder / "train"))
 
 
 def pim_files(folder: Path) -> dict[str, Path]:
-    """The files of PIM's feature maps by their names, in the folder itself or in its ``train``."""
+    """The files of PIM's feature maps by name, in the folder or in its ``train``."""
     inner = folder / "train" if (folder / "train" / "all_feats.npy").is_file() else folder
     files = {name: inner / f"{name}.npy" for name in _PIM_FILES}
     lacking = [file.name for file in files.values() if not file.is_file()]

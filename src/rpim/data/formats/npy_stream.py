@@ -1,4 +1,4 @@
-"""An array in numpy's format read from first to last, a few rows at a time: an .npy file, or a member of an .npz."""
+"""Sequential reads of arrays in numpy's format: an .npy file, or a member of an .npz."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 class ArrayStream:
     """The rows of an array, in the order of the file.
 
-    Nothing of it is memory-mapped: pages of a map stay in memory until the system wants them back, and a member of an
-    archive may be compressed. An array that lies column by column (Fortran order) has its rows everywhere in the
-    file, so it is read whole.
+    It is not memory-mapped: mapped pages count as memory in use, and a member of an archive may be compressed. An
+    array in Fortran order is read whole, because its rows are spread over the file.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -30,7 +29,7 @@ class ArrayStream:
         self._whole: NDArray[Any] | None = None
 
     def take(self, n_rows: int) -> NDArray[Any]:
-        """The next rows, which must be there."""
+        """Read the next rows."""
         rows = slice(self._next_row, self._next_row + n_rows)
         self._next_row += n_rows
         if self.by_column:
@@ -40,7 +39,7 @@ class ArrayStream:
         return self._read((n_rows, *self.shape[1:]))
 
     def finish(self) -> None:
-        """Read to the end, where an archive compares what was read with its checksum."""
+        """Read to the end, where an archive checks the checksum."""
         while self._file.read(1 << 20):
             pass
 

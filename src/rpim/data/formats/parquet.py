@@ -1,11 +1,12 @@
-"""Columns of parquet files from numpy and back.
+"""Rows and columns of .parquet files, from numpy and back.
 
-pyarrow is imported where it is first needed, because it takes longer to import than most commands take to run.
+pyarrow is imported on first use, because importing it takes longer than most commands.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
+from rpim._common.files import must_exist, reading
+
+_BUFFER = 1 << 20
 
 
 def arrow(module: str = "") -> Any:
-    """pyarrow, or one of its modules, such as ".parquet"."""
+    """Import pyarrow, or one of its modules, such as ".parquet"."""
     return importlib.import_module(f"pyarrow{module}")
+
+
+class ParquetRows:
+    """The rows of a .parquet file, from any row to any other.
+
+    It goes by row groups, because a scanner of ``pyarrow.dataset`` cannot begin at a row, and reads ahead too much. It
+    can be sent to another process, which finds the file where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        must_exist(path)
+        self.path, self._file = path, path.absolute()  # another process may be in another folder
+        with reading(path), self._opened() as file:
+            self.schema = file.schema_arrow
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        self._group_starts = np.cumsum([0, *sizes])
+        self.n_rows = int(self._group_starts[-1])
+
+    def _opened(self) -> Any:
+        # Through a buffer, so that a row group is not held whole: some files are one row group.
+        return arrow(".parquet").ParquetFile(self._file, buffer_size=_BUFFER, pre_buffer=False)
+
+    def tables(
+        self, columns: Sequence[str], size: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """These columns of the rows from `start` to `stop`, at most `size` at a time, and the number of the first."""
+        stop = self.n_rows if stop is None else min(stop, self.n_rows)
+        if start >= stop:
+            return
+        first = int(np.searchsorted(self._group_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._group_starts, stop, side="left"))
+        row = int(self._group_starts[first])
+        with reading(self.path), self._opened() as file:
+            groups = list(range(first, last))
+            for batch in file.iter_batches(size, row_groups=groups, columns=list(columns), use_threads=False):
+                begin, end = max(0, start - row), min(stop - row, len(batch))
+                if begin < end:
+                    yield row + begin, arrow().Table.from_batches([batch]).slice(begin, end - begin)
+                row += len(batch)
+                if row >= stop:
+                    return
 
 
 def is_list(arrow_type: Any) -> bool:
@@ -30,9 +75,9 @@ def is_list(arrow_type: Any) -> bool:
 
 
 def list_matrix(path: Path, name: str, column: Any, first_row: int = 0) -> NDArray[Any]:
-    """A column of equally long lists as a matrix, a view of Arrow's memory where it is in one piece. (N, D)
+    """Convert a column of lists of equal length to a matrix, without a copy if it has one chunk. (N, D)
 
-    Messages count from `first_row`.
+    Errors count rows from `first_row`.
     """
     if not is_list(column.type):
         raise InputError(f"{path}: column {name!r} is of type {column.type}: give one with a list of numbers per row.")
@@ -56,8 +101,11 @@ def list_matrix(path: Path, name: str, column: Any, first_row: int = 0) -> NDArr
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def plain_values(column: Any) -> Any:
-    """A list with Nones where values are missing, because Arrow would turn ints with nulls into floats."""
+def column_values(column: Any) -> Any:
+    """The values of a column: an array of numbers, or a list with None for missing values.
+
+    Arrow would turn integers with missing values into floats.
+    """
     types = arrow().types
     if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
         return column.to_numpy()
@@ -65,7 +113,7 @@ def plain_values(column: Any) -> Any:
 
 
 def is_scalar(arrow_type: Any) -> bool:
-    """Whether a column of this type has a number, a text, a truth value or a time in every row."""
+    """Whether a column of this type has a number, string, boolean, date or time in every row."""
     types = arrow().types
     kind = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
     known = (
@@ -83,7 +131,7 @@ def is_scalar(arrow_type: Any) -> bool:
 
 
 def scalar_values(column: Any) -> Any:
-    """The values of a column for which `is_scalar` holds, times as text; NaN or None where one is missing."""
+    """The values of a column of scalars, dates and times as strings; NaN or None for a missing one."""
     types = arrow().types
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -97,15 +145,15 @@ def scalar_values(column: Any) -> Any:
 
 def _times_as_text(column: Any) -> Any:
     if arrow().types.is_timestamp(column.type) and column.type.tz is not None:
-        # As universal time: the database of time zones is not on every machine.
+        # In UTC, because the time zone database is not on every machine.
         column = column.cast(arrow().timestamp(column.type.unit))
     return column.cast(arrow().string())
 
 
 def arrow_array(values: Any) -> Any:
-    """An array or list, masked or None where a value is missing, as a column; text is text even where all is missing.
+    """Convert an array or list, masked or None for missing values, to a column; a matrix becomes one of lists.
 
-    A matrix becomes a column of lists.
+    A column of strings stays one even if all are missing.
     """
     if isinstance(values, np.ndarray) and values.ndim == 2:
         flat = np.ravel(values).astype(values.dtype.newbyteorder("="), copy=False)

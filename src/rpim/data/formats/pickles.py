@@ -1,4 +1,4 @@
-"""Pickles of plain data, read so that nothing in them can run: stand-ins are called, never what a name in them says."""
+"""A safe reader of pickles of lists, dicts and arrays: it never imports or calls what a pickle names."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rpim._common.errors import InputError, first_line
 from rpim._common.files import must_exist
 
 
-def load_plain(path: Path, what: str, hint: str) -> Any:
-    """What a pickle holds of lists, dicts, sets, text, whole numbers, and arrays of bytes as `PickledBytes`.
+def load_pickle(path: Path, what: str, hint: str) -> Any:
+    """Load a pickle of lists, dicts, sets, strings, integers, and arrays of bytes (as `PickledBytes`).
 
-    Text of Python 2 is read as latin1.
+    Strings of Python 2 are read as latin1.
 
     Parameters
     ----------
     path : path of the pickle
     what : str
-        What it should be, for messages.
+        What it should be, for errors.
     hint : str
-        What to do where it is something else.
+        What to do if it is something else.
 
     Raises
     ------
     InputError
-        If it cannot be read, or names anything else; nothing of it has run then.
+        If it cannot be read, or names anything else; none of its code has run.
     """
     must_exist(path)
     try:

@@ -1,4 +1,4 @@
-"""Tables written a block of rows at a time, as .csv or .parquet."""
+"""Writers of .csv and .parquet tables, block by block."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rpim._common.files import replacing
 from rpim.data.formats.parquet import arrow, arrow_array
 
 Block = Mapping[str, Any]
-"""Column name -> an array or list of values, masked or None where one is missing; the same columns in every block."""
+"""Column name -> an array or list, masked or None for missing values; the same columns in every block."""
 
 
 class Table(Protocol):
-    """What blocks of rows can be appended to."""
+    """A table that blocks of rows are appended to."""
 
     def append(self, block: Block) -> None:
-        """Write these rows after those before."""
+        """Write the rows of a block."""
 
 
 class CsvTable:
-    """Lines of text with a header; numbers of float32 to six digits."""
+    """A .csv table with a header; float32 has six digits."""
 
     def __init__(self, file: TextIO) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
         self._has_header = False
 
     def append(self, block: Block) -> None:
-        """Write these rows, after the header if they are the first."""
+        """Write the rows of a block, and before the first the header."""
         if not self._has_header:
             self._writer.writerow(block)
             self._has_header = True
@@ -42,7 +42,7 @@ class CsvTable:
 
 
 class ParquetTable:
-    """A row group for each block; a matrix is a column of lists."""
+    """A .parquet table with a row group for each block; a matrix is a column of lists."""
 
     def __init__(self, file: BinaryIO, metadata: Mapping[str, Any] | None = None) -> None:
         self._file = file
@@ -50,25 +50,25 @@ class ParquetTable:
         self._writer: Any = None
 
     def append(self, block: Block) -> None:
-        """Write these rows; the types of the first are those of the file."""
+        """Write the rows of a block; the first block sets the types."""
         arrays = {name: arrow_array(values) for name, values in block.items()}
         table = arrow().table(arrays).replace_schema_metadata(self._metadata)
         if self._writer is None:
             self._writer = arrow(".parquet").ParquetWriter(self._file, table.schema)
-        # A block in which a value is missing may hold signed numbers where the others do not.
+        # A block with a missing value may be of signed integers, and the others of unsigned ones.
         self._writer.write_table(table.cast(self._writer.schema))
 
     def close(self) -> None:
-        """Write what makes the rows a file."""
+        """Write the footer."""
         if self._writer is not None:
             self._writer.close()
 
 
 @contextlib.contextmanager
 def new_table(path: Path, metadata: Mapping[str, Any] | None = None) -> Iterator[Table]:
-    """A table in a .csv or .parquet file that is there once it is whole, and not at all otherwise.
+    """Open a .csv or .parquet table for writing; the file appears once it is complete.
 
-    A .parquet keeps `metadata`, each value as JSON.
+    A .parquet file keeps `metadata`, each value as JSON.
     """
     with replacing(path) as file:
         if path.suffix.lower() == ".parquet":
@@ -79,7 +79,7 @@ def new_table(path: Path, metadata: Mapping[str, Any] | None = None) -> Iterator
         try:
             yield CsvTable(text)
         finally:
-            text.detach()  # writes out what is left, and leaves the file open
+            text.detach()  # flushes, and leaves the file open
 
 
 def _cells(values: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim.data.formats.pickles import PickledBytes, load_plain
+from rpim.data.formats.pickles import PickledBytes, load_pickle
 from rpim.embedding.image_sets.layout import TEST, TRAIN, UNPACK_AGAIN, Layout
 from rpim.embedding.items import Items
 
@@ -49,7 +49,7 @@ def _read(title: str, folder: Path, files: Mapping[str, Sequence[str]], key: str
 
 def _batch(path: Path, title: str, key: str) -> tuple[NDArray[np.uint8], list[int]]:
     """The images of a file, (n, 32, 32, 3), and their classes."""
-    held = load_plain(path, f"a file of {title}", UNPACK_AGAIN)
+    held = load_pickle(path, f"a file of {title}", UNPACK_AGAIN)
     data: Any = held.get("data") if isinstance(held, dict) else None
     labels: Any = held.get(key) if isinstance(held, dict) else None
     if not isinstance(data, PickledBytes) or data.values.shape[1:] != (3 * SIDE * SIDE,):
