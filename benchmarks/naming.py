@@ -26,8 +26,7 @@ from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS
 from rpim import RPIM, FeatureSet
 from rpim.benchmark.protocol import divide, make_case
-from rpim.runs.keywords import class_tf_idf, keywords
-from rpim.runs.words import words_of
+from rpim.runs.keywords import class_tf_idf, keywords, words_of
 
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4

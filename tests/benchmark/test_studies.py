@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from rpim import RPIM, FeatureSet, InputError
-from rpim.benchmark import paper
 from rpim.benchmark.cells import planned_cells
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.published_results import PAPER_SYSTEMS, paper_results, paper_rows
 from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
 from rpim.estimators import KMeans
 from rpim.runs.saved_model import METHODS
@@ -41,14 +41,14 @@ def by_name(name: str, which: int = 0):
 def test_rows_bear_the_papers_names():
     fixed, tuned = studies_of("ablation")
     (transforms,), (eta,), (main,) = map(studies_of, ("transforms", "eta", "main"))
-    assert [method.name for method in fixed.methods] == list(paper.settings("ablation_fixed_wd_0.01"))
-    assert {method.name for method in tuned.methods} == {*paper.settings("ablation_tuned_wd")}
-    expected = {*paper.settings("transformations"), *paper.settings("transformations_mlp")}
+    assert [method.name for method in fixed.methods] == list(paper_rows("ablation_fixed_wd_0.01"))
+    assert {method.name for method in tuned.methods} == {*paper_rows("ablation_tuned_wd")}
+    expected = {*paper_rows("transformations"), *paper_rows("transformations_mlp")}
     assert {method.name for method in transforms.methods} == expected
-    assert [method.name for method in eta.methods] == list(paper.settings("eta_sensitivity"))
+    assert [method.name for method in eta.methods] == list(paper_rows("eta_sensitivity"))
     # The ResNet of the first ORCA row has no place among features that are all the same.
-    ours = {paper.SYSTEMS.get(method.name, method.name) for method in main.methods}
-    assert {*paper.settings("main")} - ours == {"ORCA (ICLR-22)"}
+    ours = {PAPER_SYSTEMS.get(method.name, method.name) for method in main.methods}
+    assert {*paper_rows("main")} - ours == {"ORCA (ICLR-22)"}
 
 
 def test_every_row_of_the_paper_finds_its_figures():
@@ -56,7 +56,7 @@ def test_every_row_of_the_paper_finds_its_figures():
         for study in studies_of(name):
             for method in study.methods:
                 if method.name in SYSTEMS.values() or name != "main":
-                    assert paper.figures(study.paper, method.name, "cub") is not None, method.name
+                    assert paper_results(study.paper, method.name, "cub") is not None, method.name
 
 
 def test_what_the_rows_are():

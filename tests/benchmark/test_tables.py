@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from rpim.benchmark import paper
 from rpim.benchmark.entries import Method
+from rpim.benchmark.published_results import PAPER_NOTE, paper_results
 from rpim.benchmark.results import Results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import as_csv, markdown, notes, tables
@@ -119,9 +119,9 @@ def test_the_papers_figures_stand_beside_a_set_of_the_papers_name():
     accuracy = tables([study], records)[0]
     assert accuracy.header == ["method", "cub200_lite", "cub200_lite, paper", "mine", "average", "confusion"]
     assert [row[2] for row in accuracy.rows] == ["66.8/77.3/61.5", "—"]
-    assert paper.NOTE in accuracy.note
+    assert PAPER_NOTE in accuracy.note
     without = tables([study], [r for r in records if r["set"] == "mine"])[0]
-    assert paper.NOTE not in without.note
+    assert PAPER_NOTE not in without.note
 
 
 def test_a_row_for_each_seed():
@@ -270,4 +270,4 @@ def test_arrivals_with_the_ways_beside_each_other():
     ],
 )
 def test_names_of_the_papers_sets(name, expected):
-    assert paper.figures(["main"], "RPIM", name) == expected
+    assert paper_results(["main"], "RPIM", name) == expected

@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 import rpim
 from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding import embedding
+from rpim.embedding import embed as embedding
 from rpim.embedding.embed import embed
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
 from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing, Unusable
@@ -351,7 +351,7 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path):
     """kill -9 in the middle: the parts that were written are not computed again, and the file is the same."""
     slow = (
         "import os, time\n"
-        "from rpim.embedding import embedding, images\n"
+        "from rpim.embedding import embed as embedding, images\n"
         "embedding.SECONDS_A_PART = 0\n"
         "waits = [*map(float, os.environ['WAITS'].split()), *[0] * 99]\n"
         "encode = images.TimmEncoder.encode\n"

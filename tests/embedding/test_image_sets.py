@@ -17,13 +17,11 @@ from safetensors.torch import save_file
 from scipy.io import savemat
 
 from rpim import FeatureSet, InputError
-from rpim.benchmark.paper_lists import known_classes
-from rpim.benchmark.paper_statistics import STATISTICS, check_statistics
 from rpim.benchmark.protocol import Case, divide, make_case
-from rpim.benchmark.splits import Split
+from rpim.benchmark.raw_images import STATISTICS, check_statistics
+from rpim.benchmark.splits import Split, known_classes
 from rpim.data.formats.pickles import load_plain
-from rpim.embedding.image_sets import READERS, read_image_set
-from rpim.embedding.image_sets.class_folders import gcds_hundred
+from rpim.embedding.image_sets import READERS, gcds_hundred, read_image_set
 from rpim.embedding.libraries import library
 
 COLOURS = np.random.RandomState(0).randint(0, 256, (200, 3), dtype=np.uint8)

@@ -19,7 +19,7 @@ from sklearn.datasets import make_blobs
 
 import rpim
 from rpim import Discovery, FeatureSet
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)

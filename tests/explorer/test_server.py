@@ -24,8 +24,7 @@ from rpim.cli.explore import listen
 from rpim.explorer import exports
 from rpim.explorer.pictures import Pictures
 from rpim.explorer.refit import carried_names, plan
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename
+from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
 pytest.importorskip("fastapi")
 
@@ -34,7 +33,7 @@ from starlette.testclient import TestClient
 from rpim.explorer.background import Background
 from rpim.explorer.server import make_app
 from rpim.explorer.workbench import Workbench
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 TOKEN, PORT = "the-key", 8000
 OURS = "http://127.0.0.1:8000"

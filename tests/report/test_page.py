@@ -30,9 +30,7 @@ from rpim.report import confusion_figure, history_figure, map_figure, run_facts,
 from rpim.report.comparison import compare, mix_ups
 from rpim.report.facts import captions, class_facts, overview, suspect_labels
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
-from rpim.report.png import png
-from rpim.report.sheet import CELL, picture_sheet
-from rpim.report.thumbnails import SIZE, Thumbnails
+from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
 
 X, CENTRE = make_blobs(60, n_features=4, centers=3, random_state=0)

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 import rpim
 from rpim import InputError
-from rpim.runs.decision_state import State
-from rpim.runs.decision_store import Store
-from rpim.runs.decisions import Junk, Merge, Move, Rename
+from rpim.runs.decision_store import KEPT, Store, Timeline
+from rpim.runs.decisions import Junk, Merge, Move, Rename, State
 from rpim.runs.run_folder import check_target
-from rpim.runs.timeline import KEPT, Timeline
 
 
 def beginning(version: int = 0) -> State:

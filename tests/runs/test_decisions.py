@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim import InputError
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, Split, decode, encode
+from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, Split, State, decode, encode
 
 
 def rows(*numbers):

@@ -17,7 +17,7 @@ import torch
 
 from rpim._common.errors import InputError, first_line
 from rpim._version import __version__
-from rpim.benchmark.arrivals import ArrivalsCase, follow
+from rpim.benchmark.batches import ArrivalsCase, follow
 from rpim.benchmark.cells import Cell
 from rpim.benchmark.outcomes import save_outcome
 from rpim.benchmark.protocol import Case, Parts, Unseen

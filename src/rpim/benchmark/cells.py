@@ -12,7 +12,7 @@ from pathlib import Path
 from rpim._common.errors import InputError
 from rpim._common.files import writing
 from rpim.benchmark import nid
-from rpim.benchmark.arrivals import WAYS, ArrivalsDraw
+from rpim.benchmark.batches import WAYS, ArrivalsDraw
 from rpim.benchmark.entries import Method, Set
 from rpim.benchmark.plan import ARRIVALS, NID, Plan
 from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rpim._common.palette import palette
 from rpim.data.labels import IntArray
-from rpim.runs.confusion import Confusion
+from rpim.runs.evaluation import Confusion
 
 INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rpim._common.errors import some
-from rpim.benchmark import paper
+from rpim.benchmark.published_results import PAPER_NOTE, paper_results
 from rpim.benchmark.results import (
     ACCURACY,
     CONFUSION,
@@ -41,7 +41,7 @@ def _accuracy(study: Study, results: Results) -> Table:
     published = False
     for name in results.measured:
         columns[name] = accuracy_column(results, name)
-        beside = {method: paper.figures(study.paper, method, name) for method in results.methods}
+        beside = {method: paper_results(study.paper, method, name) for method in results.methods}
         if any(beside.values()):
             published = True
             columns[f"{name}, paper"] = {method: _published(values) for method, values in beside.items()}
@@ -56,7 +56,7 @@ def _accuracy(study: Study, results: Results) -> Table:
         f"All/Known/Unknown (GCD accuracy v2 in %, rows without a label){_over(results)}; the best in bold.",
         "Confusion: the share in % of rows of unknown classes that end in known ones / the reverse"
         + (", mean over sets." if len(results.measured) > 1 else "."),
-        paper.NOTE if published else "",
+        PAPER_NOTE if published else "",
     ]
     return Table(study.title, _joined(note), ["method", *columns], _rows(results, columns))
 

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading
 from rpim.benchmark import nid
-from rpim.benchmark.arrivals import must_be_extendable
+from rpim.benchmark.batches import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
-from rpim.benchmark.paper_lists import known_classes
 from rpim.benchmark.protocol import KNOWN_SHARE
+from rpim.benchmark.splits import known_classes
 from rpim.benchmark.studies import Study, studies_of
 from rpim.data.formats.feature_files import column_names
 
@@ -91,7 +91,7 @@ def make_plan(
         The paper's tables in the place of methods, for `studies_of`.
     protocol : {"gcd", "nid", "arrivals"}, optional
         Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or classes that come later
-        (see `rpim.benchmark.arrivals`).
+        (see `rpim.benchmark.batches`).
     splits : path, optional
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
     known_share : float, optional

@@ -1,7 +1,7 @@
 """The tables of the paper as studies: which methods, with which parameters, over which seeds.
 
-A row that is in the paper too bears a name by which `rpim.benchmark.paper` finds its figures. What a row does not set
-is what it is by default, so that equal rows of different studies are one and the same cell.
+A row that is in the paper too has the name by which `paper_results` finds its published accuracy. Parameters that a row
+does not set keep their defaults, so equal rows of different studies are one cell.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.files import replacing
-from rpim.benchmark.arrivals_tables import PARTS, by_arrival, row_name
+from rpim.benchmark.batches import PARTS, by_arrival, row_name
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
 from rpim.benchmark.layouts import by_method, by_seed, chosen, costs
-from rpim.benchmark.nid_tables import by_known_share, column_name
+from rpim.benchmark.nid import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record, Results, Table
 from rpim.benchmark.studies import Study
 

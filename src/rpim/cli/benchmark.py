@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import BAD_INPUT, FAILURE, InputError
-from rpim.cli.ray_options import RayAddress, Workers, check_workers
+from rpim.cli.options import RayAddress, Workers, check_workers
 
 if TYPE_CHECKING:
     from rpim.benchmark.cells import Cell, CellFile

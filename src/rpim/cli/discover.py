@@ -13,8 +13,19 @@ import typer
 from rpim._common.errors import BAD_INPUT, choose
 from rpim._common.memory_budget import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
-from rpim.cli.options import Data, FeatureColumn, LabelColumn, LabelsFile, Overwrite, Quiet, Seed, Source
-from rpim.cli.ray_options import RayAddress, Workers, check_workers
+from rpim.cli.options import (
+    Data,
+    FeatureColumn,
+    LabelColumn,
+    LabelsFile,
+    Overwrite,
+    Quiet,
+    RayAddress,
+    Seed,
+    Source,
+    Workers,
+    check_workers,
+)
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import console_of_output, print_findings, written
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.ray_options import RayAddress, kept_in_parts
+from rpim.cli.options import RayAddress, kept_in_parts
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
     from rpim.embedding.embed import EmbeddingReport
-    from rpim.embedding.encoder import Encoder
+    from rpim.embedding.encoders import Encoder
     from rpim.embedding.items import Items
 
 MAX_LISTED = 10

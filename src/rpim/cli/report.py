@@ -75,7 +75,7 @@ def report(
 def _rows(run: Path, facts: dict[str, Any], given: Path | None) -> tuple[FeatureSet | None, list[Any] | None, str]:
     """The features of a run and the pictures of its rows, or why they are not at hand."""
     from rpim.cli import demo
-    from rpim.runs.run_features import features_of
+    from rpim.runs.run_folder import features_of
 
     if given is None and facts["provenance"]["data"]["path"] == demo.SOURCE:
         return demo.digits(), demo.pictures(), ""
@@ -109,7 +109,7 @@ def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: Featu
     """The features of an extended run, in its order; None where those of the run before are not at hand."""
     import numpy as np
 
-    from rpim.runs.run_features import features_of
+    from rpim.runs.run_folder import features_of
 
     try:
         old = features_of(run)

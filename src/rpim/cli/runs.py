@@ -11,8 +11,20 @@ import typer
 
 from rpim._common.errors import InputError, choose
 from rpim.cli.embed import TextColumn, Weights
-from rpim.cli.options import AnyEncoder, FeatureColumn, LabelColumn, LabelsFile, New, Overwrite, Quiet, Run
-from rpim.cli.ray_options import RayAddress, Workers, check_workers, kept_in_parts
+from rpim.cli.options import (
+    AnyEncoder,
+    FeatureColumn,
+    LabelColumn,
+    LabelsFile,
+    New,
+    Overwrite,
+    Quiet,
+    RayAddress,
+    Run,
+    Workers,
+    check_workers,
+    kept_in_parts,
+)
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import console_of_output, written
 

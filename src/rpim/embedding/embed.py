@@ -17,8 +17,7 @@ from rpim._common.errors import InputError
 from rpim._common.files import check_export
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding.encoder import Encoder
-from rpim.embedding.encoders import open_encoder
+from rpim.embedding.encoders import Encoder, open_encoder
 from rpim.embedding.items import Items
 from rpim.embedding.parts import Parts
 from rpim.embedding.preparation import prepared_batches

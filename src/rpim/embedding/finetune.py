@@ -17,13 +17,12 @@ from rpim._common.errors import InputError
 from rpim._common.files import StrPath
 from rpim._common.progress import Progress
 from rpim.data.labels import encode_labels
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.images import TimmEncoder
 from rpim.embedding.items import Items
 from rpim.embedding.last_block import LastBlock
 from rpim.embedding.pictures import Unusable, open_picture
-from rpim.embedding.tuning import IntArray, Losses, Tuning, batches, losses_of_one_point
-from rpim.embedding.tuning_checkpoint import TuningCheckpoint
+from rpim.embedding.tuning import IntArray, Losses, Tuning, TuningCheckpoint, batches, losses_of_one_point
 from rpim.embedding.views import FreshViews, ViewBank
 
 SUPERVISED_WEIGHT = 0.1

@@ -29,8 +29,7 @@ from rpim.embedding.embed import (
     none_usable,
     plan_of,
 )
-from rpim.embedding.encoder import Encoder
-from rpim.embedding.encoders import encoder_of
+from rpim.embedding.encoders import Encoder, encoder_of
 from rpim.embedding.items import Items
 from rpim.embedding.preparation import prepared_batches
 

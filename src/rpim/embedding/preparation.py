@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
 from rpim.embedding.pictures import Preprocessing, Unusable
 

@@ -1,18 +1,23 @@
-"""What is done while a person goes on working: a better map, names to suggest, and a new fit."""
+"""Background jobs of the explorer: a UMAP map, suggested names, and refits.
+
+``python -m rpim.explorer.background ROWS.npy MAP.npy`` computes the map in its own process: UMAP compiles for seconds
+and then holds the GIL for minutes, during which the server could not answer.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 
 from rpim._common.files import load_npy
-from rpim.explorer.jobs import Job
+from rpim.explorer.jobs import Job, tell
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
-from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading
+from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading, two_dimensional
 from rpim.runs.run_folder import REFITS_FOLDER
 
 JOB = "job.npz"
@@ -45,7 +50,7 @@ class Background:
             return [str(folder / "rows.npy"), str(folder / "map.npy")]
 
         self.mapping.start(
-            "rpim.explorer.mapping", prepare, lambda folder: bench.keep_map(load_npy(folder / "map.npy"))
+            "rpim.explorer.background", prepare, lambda folder: bench.keep_map(load_npy(folder / "map.npy"))
         )
 
     def suggest_names(self) -> None:
@@ -79,3 +84,14 @@ class Background:
         """The server ends: nobody waits for the map any more. A new fit goes on, and is there the next time."""
         if self.mapping.status == "running":
             self.mapping.cancel()
+
+
+def main() -> None:
+    """Read rows, write their places."""
+    rows, target = sys.argv[1:]
+    np.save(Path(target), two_dimensional(load_npy(Path(rows))), allow_pickle=False)
+    tell(done=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ import numpy as np
 from rpim._common.errors import InputError
 from rpim._common.files import replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
-from rpim.runs.decision_state import State
+from rpim.runs.decisions import State
 from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}

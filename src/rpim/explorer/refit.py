@@ -1,6 +1,6 @@
-"""Fit again with a person's decisions: they come back as labels, and the result is a run folder beside the old one.
+"""Refit with a person's decisions: they become labels, and the result is a run folder inside the old one.
 
-``python -m rpim.explorer.refit RUN JOB.npz TARGET [FEATURES]`` does it, and tells how far it is in lines of JSON.
+``python -m rpim.explorer.refit RUN JOB.npz TARGET [FEATURES]`` runs one refit and prints its progress as JSON lines.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import open_npz
 from rpim.explorer.jobs import held, tell
-from rpim.runs.decision_state import BoolArray, IntArray, State
+from rpim.runs.decisions import BoolArray, IntArray, State
 from rpim.runs.run_folder import read_run_file
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     from rpim._common.progress import told_to
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
-    from rpim.runs.run_features import features_of, where_features_are
+    from rpim.runs.run_folder import features_of, where_features_are
 
     source = features_path or where_features_are(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
@@ -185,6 +186,23 @@ class _Teller:
         if stage != before or time.monotonic() - when > 0.2:
             self._last = stage, time.monotonic()
             tell(stage=stage, share=round(share, 3))
+
+
+MOST = 30
+
+
+def changes(before: State, after: State) -> dict[str, Any]:
+    """Compare the final labels of two states of the same rows; rows without one in either are left aside."""
+    pairs = [(a, b) for a, b in zip(before.names(), after.names(), strict=True) if a and b]
+    moved = Counter((a, b) for a, b in pairs if a != b)
+    had, has = {a for a, _ in pairs}, {b for _, b in pairs}
+    return {
+        "compared": len(pairs),
+        "moved": sum(moved.values()),
+        "moves": [{"from": a, "to": b, "rows": n} for (a, b), n in moved.most_common(MOST)],
+        "appeared": sorted(has - had),
+        "vanished": sorted(had - has),
+    }
 
 
 if __name__ == "__main__":

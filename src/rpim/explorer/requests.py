@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpim.explorer.workbench import MAX_PARTS, Workbench
-from rpim.runs.decision_state import MAX_NAME, State
-from rpim.runs.decisions import Accept, Decision, Junk, Merge, Move, Rename
+from rpim.runs.decisions import MAX_NAME, Accept, Decision, Junk, Merge, Move, Rename, State
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]

@@ -20,9 +20,9 @@ from starlette.concurrency import run_in_threadpool
 from rpim._common.errors import InputError
 from rpim._version import __version__
 from rpim.explorer.background import Background
-from rpim.explorer.changes import changes
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
 from rpim.explorer.pictures import SIZES
+from rpim.explorer.refit import changes
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, maker
 from rpim.explorer.requests import Request as Keyed
 from rpim.explorer.security import Guard

@@ -18,12 +18,10 @@ from rpim._common.text import plural
 from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, has_values, in_words, kinds
 from rpim.explorer.pictures import Pictures
-from rpim.runs.decision_state import IntArray, State
-from rpim.runs.decisions import Split
+from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
-from rpim.runs.run_features import features_of
-from rpim.runs.run_folder import MAP_FILE
+from rpim.runs.run_folder import MAP_FILE, features_of
 from rpim.runs.versions import Versions
 
 FloatArray = NDArray[np.float32]

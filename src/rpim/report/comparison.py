@@ -13,11 +13,10 @@ from scipy.optimize import linear_sum_assignment
 
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
-from rpim.report.png import png
+from rpim.report.thumbnails import png
 from rpim.runs.assignments import class_codes
-from rpim.runs.confusion import Confusion, confusion
 from rpim.runs.discovery import Discovery
-from rpim.runs.evaluation import Evaluation, evaluate
+from rpim.runs.evaluation import Confusion, Evaluation, confusion, evaluate
 
 MIX_UPS = 12
 _INK = (0, 114, 178)

@@ -24,8 +24,7 @@ from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, overview, suspect_labels
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
-from rpim.report.sheet import picture_sheet
-from rpim.report.thumbnails import Thumbnails
+from rpim.report.thumbnails import Thumbnails, picture_sheet
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.decided_names import DecidedNames
 from rpim.runs.discovery import Discovery

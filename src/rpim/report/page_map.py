@@ -18,7 +18,7 @@ from rpim._common.palette import palette
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import IntArray
 from rpim.report.facts import ClassFacts, captions
-from rpim.report.sheet import CELL, COLUMNS, Sheet
+from rpim.report.thumbnails import CELL, COLUMNS, Sheet
 from rpim.runs.assignments import class_codes
 from rpim.runs.discovery import Discovery
 from rpim.runs.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from rpim import RPIM, Discovery, FeatureSet, InputError
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 X, TRUTH = make_blobs(60, n_features=4, centers=3, random_state=0)
 LABELS = np.where((TRUTH < 2) & (np.arange(60) % 2 == 0), TRUTH, -1)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim import FeatureSet, InputError
-from rpim.benchmark.arrivals import WAYS, ArrivalsDraw, Stages, draw, follow, judge
+from rpim.benchmark.batches import WAYS, ArrivalsDraw, Stages, draw, follow, judge
 from rpim.benchmark.protocol import divide
 
 TRUTH = np.repeat(np.arange(10), 30)

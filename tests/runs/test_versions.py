@@ -13,9 +13,8 @@ from rpim.estimators.label_checks import LabelIssue
 from rpim.explorer import refit
 from rpim.explorer.refit import Plan, fit_again, plan, write_job
 from rpim.runs.assignments import Assignments
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Junk, Merge, Move
-from rpim.runs.suspects import Suspects
+from rpim.runs.decisions import Junk, Merge, Move, State
+from rpim.runs.versions import Suspects
 
 pytest.importorskip("fastapi")
 
