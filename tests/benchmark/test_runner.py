@@ -26,7 +26,7 @@ from rpim.benchmark.cell import measure, peak_memory_mb
 from rpim.benchmark.cells import CellFile, planned_cells
 from rpim.benchmark.entries import Method
 from rpim.benchmark.plan import make_plan
-from rpim.benchmark.protocol import Case, divide
+from rpim.benchmark.protocol import Case, split_features
 from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
@@ -44,7 +44,7 @@ def rows(seed: int) -> np.ndarray:
 
 
 def make_case(features: FeatureSet, *arguments, **options) -> Case:
-    return case_of_parts(divide(features), *arguments, **options)
+    return case_of_parts(split_features(features), *arguments, **options)
 
 
 def save(name: str, seed: int = 0, **arrays) -> str:

@@ -14,7 +14,7 @@ import pytest
 from rpim import RPIM, FeatureSet, InputError
 from rpim.benchmark.cells import planned_cells
 from rpim.benchmark.plan import make_plan
-from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.protocol import make_case, split_features
 from rpim.benchmark.published_results import PAPER_SYSTEMS, paper_results, paper_rows
 from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
 from rpim.estimators import KMeans
@@ -139,8 +139,8 @@ def test_seeds_that_are_given_go_before_those_of_a_study():
 def test_only_training_rows_are_in_the_problem():
     split = np.where(TRAIN, "train", np.where(np.arange(120) % 8 == 0, "test", "dev"))
     features = FeatureSet.from_arrays(np.arange(240.0).reshape(120, 2), labels=TRUTH, split=split)
-    case = make_case(divide(features), 0)
-    alone = make_case(divide(FeatureSet.from_arrays(features.X[TRAIN], labels=TRUTH[TRAIN])), 0)
+    case = make_case(split_features(features), 0)
+    alone = make_case(split_features(FeatureSet.from_arrays(features.X[TRAIN], labels=TRUTH[TRAIN])), 0)
     np.testing.assert_array_equal(case.features.X, features.X[TRAIN])
     np.testing.assert_array_equal(case.y, alone.y)
     np.testing.assert_array_equal(case.truth, TRUTH[TRAIN])
@@ -152,7 +152,7 @@ def test_only_training_rows_are_in_the_problem():
 def test_a_class_of_the_test_rows_alone_is_not_there_to_be_discovered():
     """Class 0 is in no training row: the others keep their numbers, and none but them can be known."""
     features = FeatureSet.from_arrays(np.eye(120), labels=TRUTH, split=np.where(TRUTH > 0, "train", "test"))
-    case = make_case(divide(features), 0, known_share=0.8)
+    case = make_case(split_features(features), 0, known_share=0.8)
     assert case.n_classes == 5
     assert len(case.known) == 4
     assert {*case.known} < {1, 2, 3, 4, 5}
@@ -163,7 +163,7 @@ def test_the_fingerprint_knows_the_test_rows():
     def fingerprint(truth, split, shift=0.0):
         X = np.eye(8) + 0.0
         X[7] += shift
-        parts = divide(FeatureSet.from_arrays(X, truth=truth, split=split, ids=range(8)))
+        parts = split_features(FeatureSet.from_arrays(X, truth=truth, split=split, ids=range(8)))
         return make_case(parts, 0).fingerprint(parts.fingerprint())
 
     truth, parts = list("abcdabcd"), ["train"] * 6 + ["test"] * 2
@@ -181,7 +181,7 @@ def test_the_fingerprint_knows_the_test_rows():
 def test_parts_without_one_called_train():
     features = FeatureSet.from_arrays(np.eye(4), labels=[0, 0, 1, 1], split=["training", "training", "test", "test"])
     with pytest.raises(InputError, match=r"no row is of the part called train \(there are: test, training\)"):
-        divide(features)
+        split_features(features)
 
 
 # Whole commands

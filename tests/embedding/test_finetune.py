@@ -277,8 +277,8 @@ def test_both_losses_fall(convolutions, items, tmp_path):
 
 @pytest.mark.parametrize("views", [0, 2])
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(convolutions, items, tmp_path, monkeypatch, views):
-    settings = {**QUICK, "views": views}
-    whole = finetune(items, convolutions, tmp_path / "whole.safetensors", **settings)
+    hyperparameters = {**QUICK, "views": views}
+    whole = finetune(items, convolutions, tmp_path / "whole.safetensors", **hyperparameters)
     step, steps = Tuning.step, []
 
     def killed(self, *arguments):
@@ -289,9 +289,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(convolutions, items
 
     monkeypatch.setattr(Tuning, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        finetune(items, convolutions, tmp_path / "killed.safetensors", **settings)
+        finetune(items, convolutions, tmp_path / "killed.safetensors", **hyperparameters)
     assert not (tmp_path / "killed.safetensors").exists()
-    gone_on = finetune(items, convolutions, tmp_path / "killed.safetensors", **settings)
+    gone_on = finetune(items, convolutions, tmp_path / "killed.safetensors", **hyperparameters)
     assert len(steps) == 4 + 4  # the first epoch was not done again
     assert not changed(weights(whole), weights(gone_on))
     said = [read_header(tmp_path / f"{name}.safetensors")["tuning"]["losses"] for name in ("whole", "killed")]
@@ -314,9 +314,11 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     monkeypatch.setattr(Tuning, "step", killed)
     with pytest.raises(KeyboardInterrupt):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
-    with pytest.raises(InputError, match=r"t.safetensors.checkpoint is of a tuning with other settings \(epochs, seed"):
+    with pytest.raises(
+        InputError, match=r"t.safetensors.checkpoint belongs to a run with other hyperparameters \(epochs, seed"
+    ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **{**QUICK, "epochs": 9}, seed=1)
-    (tmp_path / "t.safetensors.checkpoint" / "settings.json").write_text("{")
+    (tmp_path / "t.safetensors.checkpoint" / "hyperparameters.json").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
 

@@ -146,7 +146,7 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = Discovery.load(run).predict(X[:20]).tolist()
     assert [row["label"] for row in rows] == expected
-    assert list(rows[0]) == ["id", "label", "known", "confidence", "second", "runner_up_confidence", "outlier"]
+    assert list(rows[0]) == ["id", "label", "known", "confidence", "runner_up", "runner_up_confidence", "outlier"]
     assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
     assert Path("new.csv").read_text() == out
     assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
@@ -258,7 +258,7 @@ def test_without_label_issues_one_sentence_says_so(finished, command):
 def test_a_single_fit_says_that_nothing_was_checked(data, command, options, what_to_do):
     code, out, err = command("discover", data, "-o", "run", "--n-classes", 6, "--no-report", *options)
     assert (code, err) == (0, "")
-    assert "Confidence of a single fit is not calibrated: it is usually too high." in out
+    assert "This is a single fit: its confidence is not calibrated, and usually too high." in out
     for part in ("committee", "look wrong", "expected accuracy"):
         assert part not in out
     sentence = f"The labels of run were not checked, because it has no committee: {what_to_do}"
@@ -283,7 +283,7 @@ def test_one_labelled_row_a_class_is_said_to_be_too_few_to_check(command):
     assert err.startswith("rpim: warning: No known class has more than one labelled row")
     assert err.count("\n") == 1
     assert "A committee of 16 fits. What accuracy to expect of it is unknown." in out
-    assert "No label could be checked: that takes at least two labelled rows of a class." in out
+    assert "No label could be checked: a class needs at least two labelled rows." in out
     assert "nan" not in out.lower()
     assert np.isnan(Discovery.load("run").model.expected_accuracy_)
     code, out, _ = command("classes", "run", "--label-issues")

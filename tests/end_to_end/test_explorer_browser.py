@@ -331,11 +331,11 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     page = open_page(context, server.start(), problems)
     expect(page.locator("#run-facts")).to_contain_text("committee of 8, expected accuracy on known classes 92%")
     expect(page.locator("#detail-head")).to_contain_text("Fitted by a committee of 8 members.")
-    expect(page.locator("#show-suspects")).to_contain_text("2")
-    page.locator("#show-suspects").focus()
+    expect(page.locator("#show-label-issues")).to_contain_text("2")
+    page.locator("#show-label-issues").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#detail-title")).to_be_focused()
-    cards = page.locator("#suspects .suspect")
+    cards = page.locator("#label-issues .label-issue")
     expect(cards).to_have_count(2)
     expect(cards.first).to_contain_text(f"<b>ant</b> number {first}")  # markup is text
     expect(cards.first.locator(".labels")).to_have_text("LabelantSuggestedbeelabel quality 4%")
@@ -352,8 +352,8 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     saved(page, "Saved: the label ant is kept")
-    expect(page.locator("#suspects")).to_have_text("No label is left that looks wrong.")
-    expect(page.locator("#show-suspects")).to_be_hidden()
+    expect(page.locator("#label-issues")).to_have_text("No label issues left.")
+    expect(page.locator("#show-label-issues")).to_be_hidden()
     expect(page.locator("#detail-title")).to_be_focused()
 
     # Both can be undone, and are there after a reload.
@@ -362,14 +362,14 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     assert int(cards.first.get_attribute("data-row")) == second
     page.reload()
     page.wait_for_selector("body[data-ready]")
-    expect(page.locator("#show-suspects")).to_contain_text("1")
+    expect(page.locator("#show-label-issues")).to_contain_text("1")
     page.keyboard.press("Control+z")
-    expect(page.locator("#show-suspects")).to_contain_text("2")
+    expect(page.locator("#show-label-issues")).to_contain_text("2")
 
     # A class that is opened takes the place of the list.
-    page.locator("#show-suspects").click()
+    page.locator("#show-label-issues").click()
     open_class(page, "ant")
-    expect(page.locator("#suspects")).to_be_hidden()
+    expect(page.locator("#label-issues")).to_be_hidden()
     expect(page.locator("#items")).to_be_visible()
     assert problems == []
 

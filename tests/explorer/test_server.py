@@ -23,7 +23,7 @@ from rpim import Discovery, InputError
 from rpim.cli.explore import listen
 from rpim.explorer import exports
 from rpim.explorer.pictures import Pictures
-from rpim.explorer.refit import carried_names, plan
+from rpim.explorer.refit import inherited_names, plan
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
 pytest.importorskip("fastapi")
@@ -481,9 +481,9 @@ def test_discovered_classes_keep_their_names_by_their_rows():
     found = np.array([0, 1, 1, 2, 3])
     before = np.array(["cat", "new-2", "new-2", "new-1", "cat"])
     # Class 3 has no rows of a free name and its own, new-3, is free; class 1 and 2 swap names.
-    assert carried_names(["cat", "new-1", "new-2", "new-3"], 1, found, before) == ["cat", "new-2", "new-1", "new-3"]
+    assert inherited_names(["cat", "new-1", "new-2", "new-3"], 1, found, before) == ["cat", "new-2", "new-1", "new-3"]
     # A class that is not any of those before must not take a name that one of them has.
-    assert carried_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 0]), np.array(["new-2", "new-2", "cat"])) == [
+    assert inherited_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 0]), np.array(["new-2", "new-2", "cat"])) == [
         "cat",
         "new-2",
         "new-1",

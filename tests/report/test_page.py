@@ -28,7 +28,7 @@ from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
 from rpim.report.comparison import compare, mix_ups
-from rpim.report.facts import captions, class_facts, overview, suspect_labels
+from rpim.report.facts import captions, class_facts, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
@@ -63,7 +63,7 @@ def by_hand(discovery, labels, given, confidence, **more):
         labels=labels,
         known=np.isin(labels, ["ant", "bee"]),
         confidence=np.array(confidence, dtype=np.float32),
-        second=labels,
+        runner_up=labels,
         runner_up_confidence=np.zeros(len(labels), np.float32),
         outlier=np.zeros(len(labels), np.float32),
         given=np.array(given),
@@ -190,11 +190,11 @@ def test_how_far_to_trust_a_single_fit_and_a_committee(seven):
 
 
 def test_suspect_labels_by_hand(seven):
-    (found,) = suspect_labels(with_issue(seven))
+    (found,) = label_issue_items(with_issue(seven))
     assert (found.item.row, found.item.caption, found.label, found.suggested) == (1, "a bee", "bee", 2)
     assert found.quality == pytest.approx(0.02)
-    assert suspect_labels(seven) == []
-    assert suspect_labels(with_issue(seven), 0) == []
+    assert label_issue_items(seven) == []
+    assert label_issue_items(with_issue(seven), 0) == []
 
 
 def test_curves_of_a_committee_are_means_unless_it_was_trained_on_many_rows(seven, monkeypatch):
@@ -447,7 +447,7 @@ def test_the_page_says_what_there_is(seven, tmp_path):
 
 def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
     found = page_of(with_issue(seven), tmp_path)
-    assert "Labels that look wrong Each label was hidden from a part of the committee." in found.words
+    assert "Label issues Each label was hidden from a part of the committee." in found.words
     assert "a bee bee" in found.words
     assert "2.0%" in found.words
     assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
@@ -474,7 +474,7 @@ def test_the_page_of_a_single_fit_says_that_its_confidence_is_not_calibrated(sev
     found = page_of(seven, tmp_path)
     assert "This is a single fit: its confidence is not calibrated, and usually too high." in found.words
     assert "which is not calibrated: usually fewer rows are right than it says." in found.words
-    for part in ("Labels that look wrong", "Expected accuracy", "calibrated by the committee"):
+    for part in ("Label issues", "Expected accuracy", "calibrated by the committee"):
         assert part not in found.words
 
 
@@ -615,7 +615,7 @@ def test_a_truth_that_came_with_the_features_and_does_not_fit_is_left_out(discov
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("page.txt", {}, "page.txt has the suffix '.txt', but the report is a page: give a name with .html."),
+        ("page.txt", {}, "page.txt has the suffix '.txt', but the report is an HTML page: give a name with .html."),
         ("there.html", {}, "exists already: choose another name"),
         ("no/page.html", {}, "is not a folder: create it first."),
         ("page.html", {"features": FeatureSet.from_arrays(X[:5])}, "The features have 5 rows but the discovery has 60"),
@@ -757,7 +757,7 @@ def test_bad_runs_are_refused(run, command):
 def test_discover_leaves_a_report_and_says_where(run, command):
     code, out, err = command("discover", "a.npz", "-o", "second", *FAST)
     assert (code, err) == (0, "")
-    assert "To look at it, open second/report.html in a browser." in " ".join(out.split())
+    assert "Open second/report.html in a browser to see the report." in " ".join(out.split())
     assert "by t-SNE" in Page(Path("second/report.html").read_text()).words
     assert command("discover", "a.npz", "-o", "third", *FAST, "--quiet") == (0, "", "")
     assert Path("third/report.html").is_file()

@@ -54,13 +54,13 @@ def test_a_name_that_is_the_runs_again_is_not_told(animals, decide):
     table = Discovery.load(animals).classes_table()
     found = decided_names(animals)
     assert [one.decided_name for one in found.given_to(table)] == [""] * 5
-    assert found.in_words(table) == []
+    assert found.notes(table) == []
 
 
 def test_other_decisions_are_counted_and_pointed_to(animals, decide):
     decide(Rename(3, "elk"), Merge((0, 1)), Junk(np.array([5], dtype=np.int32)))
     found = decided_names(animals)
-    said = found.in_words(found.given_to(Discovery.load(animals).classes_table()))
+    said = found.notes(found.given_to(Discovery.load(animals).classes_table()))
     assert said[0].startswith("1 class was named in rpim explore: the name that was decided comes first")
     assert "2 other decisions made there" in said[1]
     assert said[1].endswith(f"rpim export {animals} -o FILE --decisions.")
@@ -138,8 +138,8 @@ def test_the_report_has_them(animals, decide, command):
     with open("page.html") as file:
         page = file.read()
     assert "<script>elk" not in page
-    assert '<h3><bdi>&lt;script&gt;elk</bdi></h3><span class="plain-name"><bdi>new-1</bdi></span>' in page
-    assert '<bdi>formic</bdi> <span class="plain-name"><bdi>ant</bdi></span>' in page
+    assert '<h3><bdi>&lt;script&gt;elk</bdi></h3><span class="run-name"><bdi>new-1</bdi></span>' in page
+    assert '<bdi>formic</bdi> <span class="run-name"><bdi>ant</bdi></span>' in page
     assert page.count(WHOLE) == 1
     assert page.count("1 other decision made there") == 1
     data = json.loads(page.split('id="map-data">')[1].split("</script>")[0])

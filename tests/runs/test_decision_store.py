@@ -43,11 +43,15 @@ def name(timeline):
 def test_undo_and_redo_go_back_and_forth(timeline):
     rename(timeline, "x", "1")
     rename(timeline, "y", "2")
-    assert (name(timeline), timeline.undo_says(0), timeline.redo_says(0)) == ("y", "rename x to y", None)
+    assert (name(timeline), timeline.undo_description(0), timeline.redo_description(0)) == ("y", "rename x to y", None)
     timeline.undo(0, "3")
-    assert (name(timeline), timeline.undo_says(0), timeline.redo_says(0)) == ("x", "rename a to x", "rename x to y")
+    assert (name(timeline), timeline.undo_description(0), timeline.redo_description(0)) == (
+        "x",
+        "rename a to x",
+        "rename x to y",
+    )
     timeline.undo(0, "4")
-    assert (name(timeline), timeline.undo_says(0)) == ("a", None)
+    assert (name(timeline), timeline.undo_description(0)) == ("a", None)
     timeline.redo(0, "5")
     timeline.redo(0, "6")
     assert name(timeline) == "y"
@@ -59,9 +63,9 @@ def test_a_decision_after_undo_begins_a_branch_and_the_log_keeps_the_other(timel
     rename(timeline, "x", "1")
     timeline.undo(0, "2")
     rename(timeline, "z", "3")
-    assert timeline.redo_says(0) is None
+    assert timeline.redo_description(0) is None
     timeline.undo(0, "4")
-    assert timeline.redo_says(0) == "rename a to z"
+    assert timeline.redo_description(0) == "rename a to z"
     assert sqlite3.connect(tmp_path / "decisions.sqlite").execute("SELECT count(*) FROM decisions").fetchone() == (2,)
 
 
@@ -118,7 +122,7 @@ def test_reading_the_log_again_gives_the_same_state(steps):
             made = {"rename": Rename(0, f"name {k}"), "move": Move(row, k % 3), "junk": Junk(row, junk=k % 2 == 0)}
             if step in made:
                 timeline.decide(0, lambda _, step=step, made=made: made[step], str(k))
-            elif (timeline.undo_says(0) if step == "undo" else timeline.redo_says(0)) is not None:
+            elif (timeline.undo_description(0) if step == "undo" else timeline.redo_description(0)) is not None:
                 getattr(timeline, step)(0, str(k))
         here = timeline.state(0)
         again = Timeline(store, beginning).state(0)

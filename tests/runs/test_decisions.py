@@ -105,7 +105,7 @@ def test_junk_has_no_label_and_remembers_its_class(state):
 
 def test_every_decision_says_what_it_does(state):
     said = [
-        decision.in_words(state)
+        decision.describe(state)
         for decision in (
             Rename(2, "fox"),
             Accept(0),

@@ -230,7 +230,7 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
         labels=np.array(["a", "a", "b", "b"]),
         known=np.ones(4, bool),
         confidence=quality,
-        second=np.array(["b"] * 4),
+        runner_up=np.array(["b"] * 4),
         runner_up_confidence=quality,
         outlier=quality,
         given=np.array(["a", "a", "", "b"]),
@@ -240,7 +240,7 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
     )
     model = RPIM()
     assert [(issue.row, issue.suggested) for issue in Discovery(rows, model, {}).label_issues()] == [(0, "b"), (1, "c")]
-    assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, suspect=2)
+    assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, issues=2)
     by_quality = dataclasses.replace(rows, suggested_confidence=None)
     assert [issue.row for issue in Discovery(by_quality, model, {}).label_issues()] == [1, 0]
     assert LabelCounts.of(dataclasses.replace(rows, label_quality=None)) is None
@@ -252,11 +252,11 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
         ((2436, 2436, 30), "30 of 2,436 labels look wrong: rpim classes 'my run' --label-issues lists them."),
         ((12, 8, 1), "1 of 12 labels looks wrong (8 were checked): rpim classes 'my run' --label-issues lists it."),
         ((12, 12, 0), "None of 12 labels looks wrong."),
-        ((4, 0, 0), "No label could be checked: that takes at least two labelled rows of a class."),
+        ((4, 0, 0), "No label could be checked: a class needs at least two labelled rows."),
     ],
 )
 def test_label_checks_in_words(counts, sentence):
-    assert LabelCounts(*counts).in_words("my run") == sentence
+    assert LabelCounts(*counts).sentence("my run") == sentence
 
 
 def test_extending_keeps_the_label_checks_of_the_rows_that_stay():
@@ -353,7 +353,7 @@ def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery,
         "given",
         "known",
         "confidence",
-        "second",
+        "runner_up",
         "runner_up_confidence",
         "outlier",
         "text",
@@ -365,7 +365,7 @@ def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery,
         assert table["confidence"][row] == probabilities[row, mine]
         others = np.delete(probabilities[row], mine)
         assert table["runner_up_confidence"][row] == others.max()
-        assert probabilities[row, place[table["second"][row]]] == others.max()
+        assert probabilities[row, place[table["runner_up"][row]]] == others.max()
         assert table["given"][row] == (None if INTS[row] < 0 else INTS[row])
         assert table["known"][row] == (mine < 3)
     labelled = INTS >= 0
@@ -382,13 +382,13 @@ def test_classes_table_by_hand():
         labels=np.array(["a", "a", "new-1", "b", "", "a", "a", "a"]),
         known=np.array([True, True, False, True, False, True, True, True]),
         confidence=np.array([1.0, 0.5, 0.95, 0.2, 0.0, 0.999, 0.998, 0.003], dtype=np.float32),
-        second=np.array(["b"] * 8),
+        runner_up=np.array(["b"] * 8),
         runner_up_confidence=np.zeros(8, dtype=np.float32),
         outlier=np.array([-1, 0, 0, 0, 9, -3, -2, 0], dtype=np.float32),
         given=np.array(["a", "", "", "b", "", "", "", ""]),
     )
     a, b, new_1, new_2 = Discovery(rows, model, {}, stability=np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
-    assert (a.name, a.known, a.rows, a.labelled, a.sure_share) == ("a", True, 5, 1, 0.6)
+    assert (a.name, a.known, a.rows, a.labelled, a.confident_share) == ("a", True, 5, 1, 0.6)
     assert a.mean_confidence == pytest.approx(0.7)
     # 4, 9 and 10 are equally sure to a percent, and fit in another order.
     assert (a.typical, a.doubtful) == ([9, 10, 4], [11, 5, 10])
@@ -397,8 +397,8 @@ def test_classes_table_by_hand():
     assert np.isnan(b.stability)
     assert (new_1.typical, new_1.doubtful, new_2.typical) == ([6], [6], [])
     assert np.isnan(Discovery(rows, model, {}).classes_table()[0].stability)
-    assert (b.rows, b.labelled, b.sure_share) == (1, 1, 0.0)
-    assert (new_1.known, new_1.rows, new_1.labelled, new_1.sure_share) == (False, 1, 0, 1.0)
+    assert (b.rows, b.labelled, b.confident_share) == (1, 1, 0.0)
+    assert (new_1.known, new_1.rows, new_1.labelled, new_1.confident_share) == (False, 1, 0, 1.0)
     assert new_2.rows == 0
     assert np.isnan(new_2.mean_confidence)
 

@@ -17,21 +17,21 @@ import torch
 
 from rpim._common.errors import InputError, first_line
 from rpim._version import __version__
-from rpim.benchmark.batches import ArrivalsCase, follow
+from rpim.benchmark.batches import BatchesCase, follow
 from rpim.benchmark.cells import Cell
 from rpim.benchmark.outcomes import save_outcome
-from rpim.benchmark.protocol import Case, Parts, Unseen
+from rpim.benchmark.protocol import Case, SplitFeatures, Unseen
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
 from rpim.data.labels import IntArray
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import gcd_accuracy
-from rpim.runs.saved_model import METHODS, plain
+from rpim.runs.saved_model import METHODS, json_value
 
 _CHOSEN = ("trade_off", "beta", "weight_decay", "n_members")
 
 
-def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts | None = None) -> Record:
+def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: SplitFeatures | None = None) -> Record:
     """The record of a cell; whatever goes wrong is an ``error`` in it. Its outcome goes into the benchmark's folder.
 
     The rows are read from the disk, where they are not at hand.
@@ -45,21 +45,21 @@ def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: Parts 
         return {**cell.facts, "error": " ".join(what.split()), "traceback": traceback.format_exc()}
 
 
-def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
+def _measured(cell: Cell, folder: Path | None, parts: SplitFeatures | None) -> Record:
     case = cell.case(parts)
     model = METHODS[cell.method.method](**cell.method.parameters)
     # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:
-        if isinstance(case, ArrivalsCase):  # the plan has no method for it that cannot be extended
+        if isinstance(case, BatchesCase):  # the plan has no method for it that cannot be extended
             measured = {**follow(cast(InfoMaxEstimator, model), case), "peak_mb": peak_memory_mb()}
         else:
             measured = _fitted(model, case)
     record = {
         **measured,
         "n_classes_used": int(model.n_classes_),
-        "n_iter": plain(getattr(model, "n_iter_", None)),
-        **{name: plain(getattr(model, f"{name}_", None)) for name in _CHOSEN},
+        "n_iter": json_value(getattr(model, "n_iter_", None)),
+        **{name: json_value(getattr(model, f"{name}_", None)) for name in _CHOSEN},
         "trained_parameters": sum(value.numel() for value in model.head_.parameters.values()),
         "threads": torch.get_num_threads(),
         "warnings": sorted({first_line(w.message) for w in caught if isinstance(w.message, Warning)}),
@@ -69,7 +69,7 @@ def _measured(cell: Cell, folder: Path | None, parts: Parts | None) -> Record:
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
     }
-    if folder is not None and not isinstance(case, ArrivalsCase):  # after time and memory were measured
+    if folder is not None and not isinstance(case, BatchesCase):  # after time and memory were measured
         try:
             save_outcome(folder, cell, case, model)
         except Exception as error:  # costs the figures alone
@@ -108,7 +108,7 @@ def measure(case: Case, predicted: IntArray, named: Any) -> Record:
     accuracy = gcd_accuracy(truth, found, case.known)
     is_known, in_known = np.isin(truth, case.known), np.isin(found, named)
     shares = (*accuracy.as_dict().values(), _share(in_known[~is_known]), _share(~in_known[is_known]))
-    return {**counts, **dict(zip(names, map(plain, shares), strict=True))}
+    return {**counts, **dict(zip(names, map(json_value, shares), strict=True))}
 
 
 def _tested(model: DiscoveryEstimator, test: Unseen | None, known: IntArray) -> Record:
@@ -117,7 +117,7 @@ def _tested(model: DiscoveryEstimator, test: Unseen | None, known: IntArray) -> 
         return {"test_rows": 0, **dict.fromkeys(TEST_ACCURACY)}
     predicted = model.predict(test.features.rows(normalize=model.normalize))
     accuracy = gcd_accuracy(test.truth, predicted, known).as_dict().values()
-    return {"test_rows": len(test.truth), **dict(zip(TEST_ACCURACY, map(plain, accuracy), strict=True))}
+    return {"test_rows": len(test.truth), **dict(zip(TEST_ACCURACY, map(json_value, accuracy), strict=True))}
 
 
 def _share(where: Any) -> float | None:

@@ -12,17 +12,17 @@ from pathlib import Path
 from rpim._common.errors import InputError
 from rpim._common.files import writing
 from rpim.benchmark import nid
-from rpim.benchmark.batches import WAYS, ArrivalsDraw
+from rpim.benchmark.batches import WAYS, BatchesDraw
 from rpim.benchmark.entries import Method, Set
-from rpim.benchmark.plan import ARRIVALS, NID, Plan
-from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own
+from rpim.benchmark.plan import BATCHES, NID, Plan
+from rpim.benchmark.protocol import Case, GcdDraw, SplitFeatures, has_labels_of_its_own, split_features
 from rpim.benchmark.results import Record
 from rpim.benchmark.splits import read_splits
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
 
-Draw = GcdDraw | nid.NidDraw | ArrivalsDraw
+Draw = GcdDraw | nid.NidDraw | BatchesDraw
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Cell:
     keeps_sample: bool = False
     """Whether it leaves a sample of its rows for the figures; the first seed does. Decides no result."""
 
-    def case(self, parts: Parts | None = None) -> Case:
+    def case(self, parts: SplitFeatures | None = None) -> Case:
         """The problem, of rows that are at hand or else read from the disk."""
-        return self.draw.case(divide(self.data.read()) if parts is None else parts, self.seed)
+        return self.draw.case(split_features(self.data.read()) if parts is None else parts, self.seed)
 
     @property
     def key(self) -> Record:
@@ -94,7 +94,7 @@ def planned_cells(plan: Plan) -> list[Cell]:
 
 def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, str]]]:
     """For each seed the draws, the number of classes that a method is told, and the fingerprint of the problem."""
-    parts = divide(data.read())
+    parts = split_features(data.read())
     of_features = parts.fingerprint()
     found: dict[int, list[tuple[Draw, int | None, str]]] = {}
     for seed, draws in _draws(plan, data, parts).items():
@@ -106,9 +106,9 @@ def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, s
     return found
 
 
-def _draws(plan: Plan, data: Set, parts: Parts) -> dict[int, list[Draw]]:
-    if plan.protocol == ARRIVALS:
-        return {seed: [ArrivalsDraw(way) for way in WAYS] for seed in plan.seeds}
+def _draws(plan: Plan, data: Set, parts: SplitFeatures) -> dict[int, list[Draw]]:
+    if plan.protocol == BATCHES:
+        return {seed: [BatchesDraw(way) for way in WAYS] for seed in plan.seeds}
     if plan.protocol == NID:
         lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
         return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}

@@ -239,7 +239,7 @@ def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
     """The figures of each set, at each share of known classes where there are several, of the first seed.
 
-    Cells in which rows come in arrivals keep no outcome to draw.
+    Cells in which rows come in batches keep no outcome to draw.
     """
     problems: dict[str, list[Record]] = {}
     measured = Results(records).measured

@@ -15,8 +15,8 @@ from rpim.benchmark.results import (
     Table,
     accuracy_column,
     average_column,
+    formatted,
     percent,
-    plain,
     shares,
     spread,
 )
@@ -118,12 +118,12 @@ def costs(results: Results) -> Table:
                     *confusion,
                     some(sorted({*classes})) or NOTHING,
                     some(f"{value:,}" for value in sorted({*size})) or NOTHING,
-                    plain(seconds, ".1f"),
-                    plain(peak, ".0f"),
+                    formatted(seconds, ".1f"),
+                    formatted(peak, ".0f"),
                 ]
             )
-    arrivals = any("arrival" in record for record in results.done)
-    over, of = ("seeds and arrivals", "an arrival") if arrivals else ("seeds", "the fit")
+    batches = any("batch" in record for record in results.done)
+    over, of = ("seeds and batches", "a batch") if batches else ("seeds", "the fit")
     header = ["set", "method", "unknown in known", "known in unknown", "classes", "parameters", "seconds", "peak MB"]
     note = (
         "Confusion: the share in % of rows of unknown classes that end in known ones, and the reverse; means over "

@@ -22,7 +22,7 @@ import numpy as np
 
 from rpim._common.errors import InputError, some, some_rows
 from rpim._common.files import must_exist, reading
-from rpim.benchmark.protocol import TEST, Case, Parts, class_numbers, drawn_classes, labelled_share
+from rpim.benchmark.protocol import TEST, Case, SplitFeatures, class_numbers, drawn_classes, labelled_share
 from rpim.benchmark.published_results import published_name, published_results
 from rpim.benchmark.results import NOTHING, TEST_ACCURACY, Record, Results, Table, accuracy_column
 from rpim.benchmark.studies import Study
@@ -105,7 +105,7 @@ class NidDraw:
     known_share: float
     listed: NidList | None = None
 
-    def case(self, parts: Parts, seed: int) -> Case:
+    def case(self, parts: SplitFeatures, seed: int) -> Case:
         """The problem under this seed."""
         if parts.test is None:
             raise InputError(f"it has no row whose part is called {TEST}, on which this protocol measures: give some.")
@@ -121,7 +121,7 @@ class NidDraw:
         return {"known_share": self.known_share}
 
 
-def _listed_case(parts: Parts, listed: NidList) -> Case:
+def _listed_case(parts: SplitFeatures, listed: NidList) -> Case:
     known = np.unique(np.asarray(class_numbers(listed.known, parts.classes), dtype=np.int64))
     place = {row: k for k, row in enumerate(parts.rows.tolist())}
     strange = [row for row in listed.labelled if row not in place]

@@ -11,13 +11,13 @@ from rpim._common.errors import first_line
 from rpim._common.ray import imported_ray
 from rpim._common.ray_failures import in_a_sentence, unprinted, what_failed
 from rpim.benchmark.cells import Cell, CellFile
-from rpim.benchmark.protocol import Parts, divide
+from rpim.benchmark.protocol import SplitFeatures, split_features
 from rpim.benchmark.results import Record
-from rpim.benchmark.runner import CellProgress, Work
+from rpim.benchmark.runner import CellFunction, CellProgress
 
 
 def run_cells_on_ray(
-    cells: Sequence[Cell], kept: CellFile, workers: int, *, work: Work | None = None, verbose: bool = False
+    cells: Sequence[Cell], kept: CellFile, workers: int, *, work: CellFunction | None = None, verbose: bool = False
 ) -> None:
     """`run_cells` by the workers of the cluster that this process has joined.
 
@@ -44,7 +44,7 @@ def run_cells_on_ray(
 
     def start(cell: Cell) -> None:
         if cell.data.name not in shared:
-            shared[cell.data.name] = ray.put(divide(cell.data.read()))
+            shared[cell.data.name] = ray.put(split_features(cell.data.read()))
         running[task.remote(cell, shared[cell.data.name], threads, kept.path.parent.resolve(), work)] = cell
 
     with CellProgress(verbose) as progress, in_a_sentence(), unprinted():
@@ -66,7 +66,7 @@ def run_cells_on_ray(
                 ray.cancel(other, force=True)
 
 
-def _record(cell: Cell, parts: Parts, threads: int, folder: Path, work: Work | None) -> Record:
+def _record(cell: Cell, parts: SplitFeatures, threads: int, folder: Path, work: CellFunction | None) -> Record:
     """The life of a task."""
     if work is None:
         from rpim.benchmark.cell import run_cell

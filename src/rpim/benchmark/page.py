@@ -78,7 +78,7 @@ def render(
         missing=missing,
         command=command,
         versions=_versions(records),
-        arrivals=any("way" in record for record in records),  # whose table says itself how to read it
+        batches=any("way" in record for record in records),  # whose table says itself how to read it
     )
 
 
@@ -86,7 +86,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(loader=PackageLoader("rpim.benchmark", "."), autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"bold": bold, "plain": lambda text: _BOLD.sub(r"\1", text), "inline": inline}
+    found.filters |= {"bold": bold, "unbold": lambda text: _BOLD.sub(r"\1", text), "inline": inline}
     return found
 
 

@@ -39,9 +39,9 @@ DEFAULT_METHOD = ("rpim",)
 """Of the protocols other than gcd."""
 DEFAULT_SEEDS = (0, 1, 2)
 GIVEN, ESTIMATE = "given", "estimate"
-GCD, NID, ARRIVALS = "gcd", "nid", "arrivals"
+GCD, NID, BATCHES = "gcd", "nid", "batches"
 
-_OWN_SHARES = {NID: "0.25 to 0.75", ARRIVALS: "0.4"}
+_OWN_SHARES = {NID: "0.25 to 0.75", BATCHES: "0.4"}
 _KEYS = ("methods", "sets", "seeds", "paper", "protocol", "splits", "known_share", "n_classes", "jobs")
 
 
@@ -89,7 +89,7 @@ def make_plan(
         Separated by commas.
     paper : str, optional
         The paper's tables in the place of methods, for `studies_of`.
-    protocol : {"gcd", "nid", "arrivals"}, optional
+    protocol : {"gcd", "nid", "batches"}, optional
         Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or classes that come later
         (see `rpim.benchmark.batches`).
     splits : path, optional
@@ -120,7 +120,7 @@ def make_plan(
     said = {name: value for name, value in said.items() if value is not None}
     if not said.get("sets") and not images:
         raise InputError('No feature set is given: name some, or list them under "sets" in the config.')
-    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, ARRIVALS))
+    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, BATCHES))
     share, count = said.get("known_share", KNOWN_SHARE), said.get("n_classes", GIVEN)
     jobs = said.get("jobs", max(1, cores() // 2))
     if not is_number(share) or not 0 < share < 1:
@@ -135,7 +135,7 @@ def make_plan(
     sets = checked_sets(said.get("sets") or {}, said.get("splits"))
     if protocol == NID:
         sets = tuple(map(_with_nid_column, sets))
-    if protocol == ARRIVALS:
+    if protocol == BATCHES:
         _must_be_free_to_draw(sets)
     sets += _of_images(images, sets, protocol, said.get("splits"))
     studies = _studies(said, protocol)
@@ -160,9 +160,9 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
     elif protocol == NID:
         methods = checked_methods(said.get("methods", DEFAULT_METHOD))
         studies = (Study("nid", "New-intent discovery", methods, nid.SEEDS, layout="nid"),)
-    elif protocol == ARRIVALS:
+    elif protocol == BATCHES:
         methods = must_be_extendable(checked_methods(said.get("methods", DEFAULT_METHOD)))
-        studies = (Study("arrivals", "Classes that come later", methods, layout="arrivals"),)
+        studies = (Study("batches", "Classes that come later", methods, layout="batches"),)
     else:
         studies = (Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS))),)
     given = _seeds(said["seeds"]) if "seeds" in said else None
@@ -192,12 +192,12 @@ def _with_nid_column(data: Set) -> Set:
 
 
 def _must_be_free_to_draw(sets: Sequence[Set]) -> None:
-    """Raise where a set says what the protocol of arrivals decides."""
+    """Raise where a set says what the protocol of batches decides."""
     for data in sets:
         for what, given in (("a split list", data.splits), ("n_classes", data.n_classes)):
             if given is not None:
                 raise InputError(
-                    f"The set {data.name!r} has {what}, but the protocol {ARRIVALS} draws the classes of each stage "
+                    f"The set {data.name!r} has {what}, but the protocol {BATCHES} draws the classes of each stage "
                     "itself: leave it out."
                 )
 

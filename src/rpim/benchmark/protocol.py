@@ -70,7 +70,7 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parts:
+class SplitFeatures:
     """A feature set with the number of each row's class, by the use that is made of the rows."""
 
     train: FeatureSet
@@ -102,11 +102,11 @@ class Parts:
         return " ".join(part.fingerprint() for part in (self.train, *views, *test))
 
 
-def divide(features: FeatureSet) -> Parts:
+def split_features(features: FeatureSet) -> SplitFeatures:
     """The rows by their use."""
     truth, classes = _classes(features)
     if features.split is None:
-        return Parts(features, np.arange(len(features)), truth, classes, None, 0)
+        return SplitFeatures(features, np.arange(len(features)), truth, classes, None, 0)
     train, test = (features.split == part for part in (TRAIN, TEST))
     if not train.any():
         found = some(np.unique(features.split).tolist())
@@ -116,7 +116,7 @@ def divide(features: FeatureSet) -> Parts:
     unused = len(features) - int(train.sum()) - int(test.sum())
     whole = bool(train.all())  # then a memory map stays one
     part = features if whole else features.subset(train)
-    return Parts(part, np.flatnonzero(train), truth[train], classes, unseen, unused)
+    return SplitFeatures(part, np.flatnonzero(train), truth[train], classes, unseen, unused)
 
 
 def has_labels_of_its_own(features: FeatureSet) -> bool:
@@ -124,12 +124,12 @@ def has_labels_of_its_own(features: FeatureSet) -> bool:
     return 0 < features.n_labelled < len(features)
 
 
-def make_case(parts: Parts, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
+def make_case(parts: SplitFeatures, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
     """The problem of this feature set under this seed.
 
     Parameters
     ----------
-    parts : Parts
+    parts : SplitFeatures
         Of a feature set with labels for all rows, or a truth, or labels for some rows.
     seed : int
         Decides the known classes, where no list gives them, and the rows that keep their label.
@@ -141,7 +141,7 @@ def make_case(parts: Parts, seed: int, split: Split | None = None, known_share: 
     Examples
     --------
     >>> features = FeatureSet.from_arrays(np.eye(8), labels=list("aabbccdd"))
-    >>> case = make_case(divide(features), seed=0)
+    >>> case = make_case(split_features(features), seed=0)
     >>> case.known.tolist(), case.y.tolist(), case.n_classes
     ([2, 3], [-1, -1, -1, -1, -1, 2, 3, -1], 4)
     """
@@ -165,7 +165,7 @@ class GcdDraw:
     split: Split | None = None
     known_share: float = KNOWN_SHARE
 
-    def case(self, parts: Parts, seed: int) -> Case:
+    def case(self, parts: SplitFeatures, seed: int) -> Case:
         """The problem under this seed."""
         return make_case(parts, seed, self.split, self.known_share)
 

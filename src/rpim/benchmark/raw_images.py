@@ -13,7 +13,7 @@ import numpy as np
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
-from rpim.benchmark.protocol import Case, divide, make_case
+from rpim.benchmark.protocol import Case, make_case, split_features
 from rpim.benchmark.splits import Split
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.image_sets import READERS, read_image_set
@@ -125,11 +125,11 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
     todo: list[tuple[RawImages, dict[str, Any], Items]] = []
     for one in images:
         split = splits[one.name]
-        made_of = _made_of(one, split)
-        if not _is_embedded(one, made_of):
+        inputs = _inputs_of(one, split)
+        if not _is_embedded(one, inputs):
             items = read_image_set(one.name, one.folder, None if split is None else split.imagenet_classes)
             _check(one.name, items, split)
-            todo.append((one, made_of, items))
+            todo.append((one, inputs, items))
     if not todo:
         return
     from rpim.embedding.embed import embed
@@ -139,9 +139,9 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
     CellFile(output)  # a folder in which it is begun is known as ours
     with writing(output / FOLDER):
         (output / FOLDER).mkdir(exist_ok=True)
-    for one, made_of, items in todo:
+    for one, inputs, items in todo:
         with replacing(_note(one)) as file:
-            file.write(json.dumps(made_of, indent=1).encode())
+            file.write(json.dumps(inputs, indent=1).encode())
         embed(items, encoder, one.features, verbose=True)
 
 
@@ -150,12 +150,12 @@ def _check(name: str, items: Items, split: Split | None) -> None:
     stand_in = np.ones((len(items), 1), dtype=np.float32)
     features = FeatureSet.from_arrays(stand_in, labels=items.labels, split=items.split)
     try:
-        check_statistics(name, make_case(divide(features), 0, split))
+        check_statistics(name, make_case(split_features(features), 0, split))
     except InputError as error:
         raise InputError(f"The set {name!r}: {error}") from error
 
 
-def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
+def _inputs_of(one: RawImages, split: Split | None) -> dict[str, Any]:
     """All that decides the features."""
     return {
         "folder": str(one.folder.resolve()),
@@ -165,7 +165,7 @@ def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
     }
 
 
-def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
+def _is_embedded(one: RawImages, inputs: dict[str, Any]) -> bool:
     """Whether the features are there already; raises where they were made of something else."""
     if not one.features.exists():
         return False
@@ -177,7 +177,7 @@ def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
         )
     with reading(note):
         before = dict(json.loads(note.read_text(encoding="utf-8")))
-    changed = [fact for fact, value in made_of.items() if before.get(fact) != value]
+    changed = [fact for fact, value in inputs.items() if before.get(fact) != value]
     if changed:
         raise InputError(
             f"{one.features} was made with other {' and '.join(changed)} ({note.name} says of what): give the same "

@@ -127,6 +127,6 @@ def shares(values: Iterable[float | None]) -> str:
     return "/".join(map(percent, values))
 
 
-def plain(value: float | None, form: str) -> str:
+def formatted(value: float | None, form: str) -> str:
     """A number in this format."""
     return NOTHING if value is None else format(value, form)

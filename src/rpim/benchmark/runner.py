@@ -20,11 +20,11 @@ from rpim.benchmark.plan import cores
 from rpim.benchmark.results import Record
 from rpim.runs.run_folder import uninterrupted
 
-Work = Callable[[Cell, int], Record]
+CellFunction = Callable[[Cell, int], Record]
 
 
 def run_cells(
-    cells: Sequence[Cell], kept: CellFile, jobs: int, *, work: Work | None = None, verbose: bool = False
+    cells: Sequence[Cell], kept: CellFile, jobs: int, *, work: CellFunction | None = None, verbose: bool = False
 ) -> None:
     """Run the cells that `kept` does not have, and add them to it one by one as they finish.
 
@@ -115,7 +115,7 @@ def _context() -> Any:
     return context
 
 
-def _start(context: Any, work: Work | None, cell: Cell, threads: int, folder: Path) -> _Running:
+def _start(context: Any, work: CellFunction | None, cell: Cell, threads: int, folder: Path) -> _Running:
     answer, send = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(work, cell, threads, folder, send), daemon=True)
     process.start()
@@ -129,7 +129,7 @@ def _first_to_finish(running: list[_Running], progress: Progress) -> _Running:
     return next(one for one in running if one.answer in ready)
 
 
-def _serve(work: Work | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
+def _serve(work: CellFunction | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
     """The life of a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

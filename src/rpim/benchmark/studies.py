@@ -57,7 +57,7 @@ class Study:
     note: str = ""
     paper: tuple[str, ...] = ()
     """The tables of the paper whose figures stand beside ours."""
-    layout: Literal["methods", "seeds", "nid", "arrivals"] = "methods"
+    layout: Literal["methods", "seeds", "nid", "batches"] = "methods"
 
 
 def studies_of(name: str) -> tuple[Study, ...]:
@@ -95,14 +95,14 @@ def _ablation() -> tuple[Study, ...]:
     return (
         Study(
             "ablation-fixed",
-            "Parts of RPIM, weight decay 0.01",
+            "SplitFeatures of RPIM, weight decay 0.01",
             (baseline, *_parts(fixed)),
             note=f"Each part alone and together; {OWN_SEARCH}.",
             paper=("ablation_fixed_wd_0.01",),
         ),
         Study(
             "ablation-tuned",
-            "Parts of RPIM, weight decay searched",
+            "SplitFeatures of RPIM, weight decay searched",
             (baseline, Method("Baseline tuned (PIM)", "pim"), *_parts({})),
             note=f"The first row alone has weight decay 0.01, as in the paper; {OWN_SEARCH}.",
             paper=("ablation_tuned_wd",),

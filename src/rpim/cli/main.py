@@ -25,18 +25,18 @@ from rpim.cli.runs import classes, evaluate, export, extend, predict
 
 
 class OneLineErrors(TyperGroup):
-    """Every error is one line on standard error: exit code 2 for bad input, 1 for a failure; --debug shows it all."""
+    """Print errors as one line on stderr: exit code 2 for bad input, 1 for failures; --debug adds the traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typed, but for a ``--ray`` without an address, which typer's options cannot be."""
+        """Parse the arguments; ``--ray`` without an address becomes ``--ray=local``, which typer cannot express."""
         return list(super().parse_args(ctx, _with_address(args)))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            # What typer itself raises, such as a wrong option, knows its exit code; a closed pipe is no error.
+            # Errors raised by typer carry their exit code; a closed pipe is not an error.
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
                 raise
             if ctx.params.get("debug"):
@@ -79,7 +79,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Find the classes in partly labelled embeddings: known ones recognised, new ones discovered.",
+    help="Generalized category discovery: assign partly labelled embeddings to known and new classes.",
 )
 
 
@@ -99,7 +99,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _global_options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,

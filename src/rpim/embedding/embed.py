@@ -17,9 +17,9 @@ from rpim._common.errors import InputError
 from rpim._common.files import check_export
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
+from rpim.embedding.checkpoint import EmbeddingCheckpoint
 from rpim.embedding.encoders import Encoder, open_encoder
 from rpim.embedding.items import Items
-from rpim.embedding.parts import Parts
 from rpim.embedding.preparation import prepared_batches
 
 SUFFIXES = (".parquet", ".npz")
@@ -101,11 +101,11 @@ def embed(
     if batch_size is not None:
         encoder.batch_size = batch_size
     plan = plan_of(items, encoder, views, seed)
-    if reuse and is_made(output, plan, overwrite):
+    if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-    parts = Parts(output, plan, overwrite)
+    parts = EmbeddingCheckpoint(output, plan, overwrite)
     done = parts.done()
-    work = Work(parts.add, encoder, 1 + views)
+    work = EmbeddingLoop(parts.add, encoder, 1 + views)
     with Progress(verbose, "embedding") as progress:
         progress.expect(len(items))
         progress.advance(len(done))
@@ -131,7 +131,7 @@ def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, 
     return {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
 
 
-def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
+def is_embedded(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
     """Whether these very features are there; raises where there are others that may not be overwritten."""
     if not output.exists():
         return False
@@ -143,7 +143,7 @@ def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool
     return False
 
 
-class Work:
+class EmbeddingLoop:
     """Batches go through the encoder, and are kept: every few seconds, and at a Ctrl-C.
 
     Parameters
@@ -214,7 +214,7 @@ def fingerprint(items: Items) -> str:
 
 
 def _assemble(
-    parts: Parts, items: Items, plan: dict[str, Any], views: int, output: Path, overwrite: bool
+    parts: EmbeddingCheckpoint, items: Items, plan: dict[str, Any], views: int, output: Path, overwrite: bool
 ) -> list[tuple[str, str]]:
     """Write the rows of all parts in the order of the items; the items that were skipped, with the reasons."""
     reasons: dict[int, str] = {}

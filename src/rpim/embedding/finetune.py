@@ -90,12 +90,12 @@ def finetune(
     target = check_output(output, overwrite)
     _check_numbers(epochs, batch_size, learning_rate, supervised_weight, views, seed)
     if not isinstance(encoder, TimmEncoder):
-        raise InputError(f"{encoder.name} cannot be tuned: give an image encoder of timm's, not an .onnx file.")
+        raise InputError(f"{encoder.name} cannot be fine-tuned: give a timm image encoder, not an .onnx file.")
     images = readable_images(items, verbose)
     codes, classes = _classes(images)
     tuned = copy.copy(encoder)
     tuned.model = copy.deepcopy(encoder.model)
-    settings = {
+    hyperparameters = {
         "encoder": encoder.name,
         "weights": encoder.weights_hash,
         "preprocessing": encoder.prepare.as_dict(),
@@ -107,10 +107,10 @@ def finetune(
         "views": views,
         "seed": seed,
     }
-    checkpoint = TuningCheckpoint(target, settings)
-    losses = _train(tuned, images, codes, checkpoint, settings, verbose)
+    checkpoint = TuningCheckpoint(target, hyperparameters)
+    losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
     facts = {
-        **settings,
+        **hyperparameters,
         "images": len(images),
         "labelled": int((codes >= 0).sum()),
         "classes": len(classes),
@@ -127,15 +127,17 @@ def _train(
     images: Items,
     codes: IntArray,
     checkpoint: TuningCheckpoint,
-    settings: dict[str, Any],
+    hyperparameters: dict[str, Any],
     verbose: bool,
 ) -> list[Losses]:
     """Train the last block of `tuned` in place: the losses of every epoch."""
-    seed, epochs, batch_size = settings["seed"], settings["epochs"], settings["batch_size"]
-    smaller = f"give a smaller --learning-rate than {settings['learning_rate']:g}."
+    seed, epochs, batch_size = hyperparameters["seed"], hyperparameters["epochs"], hyperparameters["batch_size"]
+    smaller = f"give a smaller --learning-rate than {hyperparameters['learning_rate']:g}."
     last_block = LastBlock(tuned.model, tuned.prepare.size)
-    views = _views(tuned, images, last_block, settings, checkpoint.folder, verbose)
-    tuning = Tuning(last_block, tuned.device, settings["learning_rate"], epochs, seed, settings["supervised_weight"])
+    views = _views(tuned, images, last_block, hyperparameters, checkpoint.folder, verbose)
+    tuning = Tuning(
+        last_block, tuned.device, hyperparameters["learning_rate"], epochs, seed, hyperparameters["supervised_weight"]
+    )
     state = checkpoint.load()
     losses: list[Losses] = []
     if state is not None:
@@ -163,12 +165,17 @@ def _train(
 
 
 def _views(
-    tuned: TimmEncoder, images: Items, last_block: LastBlock, settings: dict[str, Any], folder: Path, verbose: bool
+    tuned: TimmEncoder,
+    images: Items,
+    last_block: LastBlock,
+    hyperparameters: dict[str, Any],
+    folder: Path,
+    verbose: bool,
 ) -> FreshViews | ViewBank:
     fresh = FreshViews(images.content, tuned, last_block)
-    if not settings["views"]:
+    if not hyperparameters["views"]:
         return fresh
-    bank = ViewBank(fresh, len(images), settings["views"], settings["seed"], folder)
+    bank = ViewBank(fresh, len(images), hyperparameters["views"], hyperparameters["seed"], folder)
     with Progress(verbose, "Drawing views (1 of 2)") as progress:
         bank.fill(progress)
     return bank

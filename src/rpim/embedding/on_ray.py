@@ -20,11 +20,11 @@ from rpim._common.ray_failures import in_a_sentence
 from rpim.data.formats.feature_files import with_metadata
 from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, make_shards
 from rpim.embedding.embed import (
+    EmbeddingLoop,
     EmbeddingReport,
-    Work,
     all_skipped,
     feature_set,
-    is_made,
+    is_embedded,
     metadata_of,
     none_usable,
     plan_of,
@@ -78,7 +78,7 @@ def embed_on_ray(
         If `output` may not be written, no item can be used, or the cluster fails.
     """
     plan = plan_of(items, encoder, views, seed)
-    if reuse and is_made(output, plan, overwrite):
+    if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
     check_folder(output, overwrite or reuse)
     size = min(max(LEAST, -(-len(items) // FILES)), MOST)
@@ -152,7 +152,7 @@ class _Embedder:
             if embedded:
                 rows.append(their_rows)
 
-        work = Work(keep, self._encoder, self._views)
+        work = EmbeddingLoop(keep, self._encoder, self._views)
         batches = prepared_batches(
             items, range(len(items)), self._encoder, views=self._views, workers=0, seed=self._seed, first=span.start
         )

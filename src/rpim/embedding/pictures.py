@@ -124,7 +124,7 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """JSON-serializable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod

@@ -34,28 +34,28 @@ class State(NamedTuple):
 
 
 class TuningCheckpoint:
-    """A folder with ``settings.json``, ``state.safetensors`` after each epoch, and the views where they are kept.
+    """A folder with ``hyperparameters.json``, ``state.safetensors`` after each epoch, and the cached views.
 
-    No state of a random generator is in it: each epoch has a generator of its own, by the seed and its number.
+    It holds no generator state: each epoch has its own generator, seeded by the seed and the epoch.
 
     Parameters
     ----------
     output : Path
         The file that is being made; the folder has its name with ``.checkpoint`` behind it.
-    settings : dict, ready for JSON
+    hyperparameters : dict, ready for JSON
         All that decides the result.
 
     Raises
     ------
     InputError
-        If a checkpoint of other settings is there.
+        If a checkpoint of other hyperparameters is there.
     """
 
-    def __init__(self, output: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, output: Path, hyperparameters: dict[str, Any]) -> None:
         self.folder = output.with_name(f"{output.name}.checkpoint")
         self._state = self.folder / "state.safetensors"
-        said = self.folder / "settings.json"
-        wanted = json.loads(json.dumps({"format": FORMAT, **settings}))
+        said = self.folder / "hyperparameters.json"
+        wanted = json.loads(json.dumps({"format": FORMAT, **hyperparameters}))
         if said.is_file():
             self._check(said, wanted)
         else:
@@ -72,8 +72,8 @@ class TuningCheckpoint:
             raise InputError(f"{self.folder} is damaged ({first_line(error)}): remove it.") from error
         if others:
             raise InputError(
-                f"{self.folder} is of a tuning with other settings ({', '.join(others)}): give those to go on with it, "
-                "or remove it."
+                f"{self.folder} belongs to a run with other hyperparameters ({', '.join(others)}): use those to "
+                "resume, or remove it."
             )
 
     def load(self) -> State | None:

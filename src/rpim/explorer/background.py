@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rpim._common.files import load_npy
-from rpim.explorer.jobs import Job, tell
+from rpim.explorer.jobs import Job, emit
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading, two_dimensional
@@ -90,7 +90,7 @@ def main() -> None:
     """Read rows, write their places."""
     rows, target = sys.argv[1:]
     np.save(Path(target), two_dimensional(load_npy(Path(rows))), allow_pickle=False)
-    tell(done=True)
+    emit(done=True)
 
 
 if __name__ == "__main__":

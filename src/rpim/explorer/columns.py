@@ -60,7 +60,7 @@ def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> 
     >>> found.values.tolist(), found.ends
     ([0.0, 1.0, nan, 0.5], ('2', '4'))
     """
-    say = say or functools.partial(in_words, digits=3)
+    say = say or functools.partial(format_value, digits=3)
     halves = values.astype(np.float64) / 2  # whose differences are within range
     is_there = np.isfinite(halves)
     if not is_there.any():
@@ -89,7 +89,7 @@ def kinds(values: NDArray[Any], missing: NDArray[np.bool_], most: int | None = N
     place = {value: k for k, value in enumerate(order[:most])}
     codes = np.array([place.get(value, len(place)) for value in listed], dtype=np.float32)
     codes[missing] = np.nan
-    return Column(codes, kinds=tuple(map(in_words, place)), others=len(order) - len(place))
+    return Column(codes, kinds=tuple(map(format_value, place)), others=len(order) - len(place))
 
 
 def has_values(values: NDArray[Any]) -> bool:
@@ -97,10 +97,10 @@ def has_values(values: NDArray[Any]) -> bool:
     return bool((values != "").any() if values.dtype.kind == "O" else np.isfinite(values).any())
 
 
-def in_words(value: Any, digits: int = 5) -> str:
+def format_value(value: Any, digits: int = 5) -> str:
     """A value on one line and not too long, of a number no more than the first digits; "" where it is missing.
 
-    >>> in_words(np.float64(2024.0)), in_words(0.123456789), in_words(123456.7), in_words(math.nan)
+    >>> format_value(np.float64(2024.0)), format_value(0.123456789), format_value(123456.7), format_value(math.nan)
     ('2024', '0.12346', '123457', '')
     """
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):

@@ -26,7 +26,7 @@ from rpim._common.errors import InputError
 from rpim._common.files import writing
 
 _LOG, _LOCK, _NUMBER = "progress.jsonl", "lock.sqlite", "pid"
-_LOOK_EVERY = 0.2  # seconds
+_POLL_SECONDS = 0.2  # seconds
 STOPPED = {"error": "it was stopped before its end, as by a restart of the machine. Fit again to have it."}
 
 
@@ -107,7 +107,7 @@ class Job:
 
 
 class Child:
-    """A process that writes lines of JSON, with `tell`, to a file in its folder.
+    """A process that writes lines of JSON, with `emit`, to a file in its folder.
 
     They are ``{"stage": ..., "share": ...}`` as it goes on, ``{"error": ...}`` where it cannot, and ``{"done": true}``
     at the end. Without `process` it is one that another server has started; as long as it lives, it has the folder
@@ -133,7 +133,7 @@ class Child:
             self._process.wait()
         else:
             while is_held(self._folder):
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_POLL_SECONDS)
         said = self.said()
         if self.status != "cancelled":
             self.status = self._outcome(said)
@@ -174,7 +174,7 @@ class Child:
         return {**self._last, **({"unseen": True} if self._ended_unseen else {})}
 
 
-def tell(**facts: Any) -> None:
+def emit(**facts: Any) -> None:
     """What a child says."""
     print(json.dumps(facts), flush=True)
 

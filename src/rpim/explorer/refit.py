@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import open_npz
-from rpim.explorer.jobs import held, tell
+from rpim.explorer.jobs import emit, held
 from rpim.runs.decisions import BoolArray, IntArray, State
 from rpim.runs.run_folder import read_run_file
 
 if TYPE_CHECKING:
     from rpim.estimators.base import DiscoveryEstimator
 
-SUREST = 50
+MOST_CONFIDENT = 50
 """Rows of a class that a person has reviewed which become labelled ones."""
 
 
@@ -61,13 +61,13 @@ def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> 
     for number, info in state.classes.items():
         if info.reviewed:
             rows = state.rows_of(number)
-            told[rows[np.argsort(-confidence[rows], kind="stable")[:SUREST]]] = True
+            told[rows[np.argsort(-confidence[rows], kind="stable")[:MOST_CONFIDENT]]] = True
     kept = np.flatnonzero(~state.junk).astype(np.int32)
     n_classes = sum(size > 0 for size in state.sizes().values())
     return Plan(kept, np.where(told, names, "")[kept], names[kept], n_classes)
 
 
-def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
+def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
     """The classes of a fit, where discovered ones are called as the class that most of their rows were in before.
 
     Parameters
@@ -79,7 +79,7 @@ def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArr
     before : (n,)
         The name of each row's class before.
 
-    >>> carried_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 2, 0]), np.array(["new-7", "new-7", "x", "cat"]))
+    >>> inherited_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 2, 0]), np.array(["new-7", "new-7", "x", "cat"]))
     ['cat', 'new-7', 'x']
     """
     from scipy.optimize import linear_sum_assignment
@@ -116,26 +116,26 @@ def main() -> None:
     run, job, target, *features = map(Path, sys.argv[1:])
     with held(job.parent):
         try:
-            fit_again(run, job, target, features[0] if features else None)
-            tell(done=True)
+            refit_run(run, job, target, features[0] if features else None)
+            emit(done=True)
         except Exception as error:
-            tell(error=str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}")
+            emit(error=str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}")
             raise SystemExit(1) from error
 
 
-def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
+def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
     """Read the job, fit, and write the run folder."""
     from rpim._common.progress import told_to
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
-    from rpim.runs.run_folder import features_of, where_features_are
+    from rpim.runs.run_folder import features_of, recorded_features_path
 
-    source = features_path or where_features_are(run, dict(read_run_file(run)["provenance"]))
+    source = features_path or recorded_features_path(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
         made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]))
         version = int(stored["version"])
     features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
-    model = _same_again(Predictor.load(run).model, made.n_classes)
+    model = _unfitted_copy(Predictor.load(run).model, made.n_classes)
     start = time.monotonic()
     with told_to(_Teller()):
         views = features.further_rows(model.normalize) if model.uses_views else []
@@ -147,7 +147,7 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     discovery.save(target)
 
 
-def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
+def _unfitted_copy(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
     """The method with the parameters of the run: a committee again where it was one.
 
     What the run searched is not searched again; what it left to the members is left to them.
@@ -166,7 +166,7 @@ def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
 
     n_known = len(model.known_classes_)
     codes = class_codes(model.labels_, model.classes_)
-    names = carried_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
+    names = inherited_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
     called = dict(zip(model.classes_.tolist(), names, strict=True))
     model.classes_ = np.asarray(names)
     model.known_classes_, model.new_classes_ = model.classes_[:n_known], model.classes_[n_known:]
@@ -185,7 +185,7 @@ class _Teller:
         before, when = self._last
         if stage != before or time.monotonic() - when > 0.2:
             self._last = stage, time.monotonic()
-            tell(stage=stage, share=round(share, 3))
+            emit(stage=stage, share=round(share, 3))
 
 
 MOST = 30

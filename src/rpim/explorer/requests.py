@@ -30,7 +30,7 @@ class OfVersion(Request):
 
 
 class RenameRequest(OfVersion):
-    """Call a class by another name."""
+    """Rename a class."""
 
     kind: Literal["rename"]
     number: Number
@@ -84,17 +84,17 @@ DecisionRequest = Annotated[
 
 
 class ActivateRequest(Request):
-    """Look at another version."""
+    """Make another version active."""
 
     version: Number
 
 
-def maker(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
+def decision_factory(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
     """The decision that was asked for, once the state is known that it is about."""
 
     def make(state: State) -> Decision:
         if isinstance(asked, RenameRequest):
-            return Rename(asked.number, state.free_name(asked.name, but=asked.number))
+            return Rename(asked.number, state.available_name(asked.name, but=asked.number))
         if isinstance(asked, AcceptRequest):
             return Accept(asked.number, asked.accepted)
         if isinstance(asked, MergeRequest):
@@ -105,7 +105,7 @@ def maker(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decisio
         if isinstance(asked, JunkRequest):
             return Junk(rows, asked.junk)
         if asked.to is None:
-            return Move(rows, state.next_class, state.free_name(asked.name or ""))
+            return Move(rows, state.next_class, state.available_name(asked.name or ""))
         return Move(rows, asked.to)
 
     return make

@@ -23,14 +23,14 @@ from rpim.explorer.background import Background
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
 from rpim.explorer.pictures import SIZES
 from rpim.explorer.refit import changes
-from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, maker
+from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
 from rpim.explorer.security import Guard
 from rpim.explorer.workbench import ORDERS, Workbench
 
 BINARY = "application/octet-stream"
 JUNK_CODE = -2
-_LOOK_EVERY, _BEAT_EVERY = 0.2, 3.0  # seconds
+_POLL_SECONDS, _HEARTBEAT_SECONDS = 0.2, 3.0  # seconds
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 Row = Annotated[int, Query(ge=0)]
@@ -137,9 +137,9 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         shown = rows[start : start + count].tolist()
         return {"total": len(rows), "items": [bench.item(row, state) for row in shown]}
 
-    @app.get("/api/suspects")
-    def suspects(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
-        return bench.suspect_items(start, count)
+    @app.get("/api/label-issues")
+    def label_issues(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
+        return bench.label_issue_items(start, count)
 
     @app.get("/api/rows/{row}")
     def one(row: int) -> Any:
@@ -178,7 +178,7 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
     @app.post("/api/decisions")
     def decide(asked: DecisionRequest) -> Response:
         check(asked.version)
-        versions.timeline.decide(asked.version, maker(asked, bench), asked.key)
+        versions.timeline.decide(asked.version, decision_factory(asked, bench), asked.key)
         return JSONResponse(bench.summary())
 
     @app.post("/api/undo")
@@ -258,9 +258,9 @@ def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_end
             last, beat = None, 0.0
             while not is_ending() and not await request.is_disconnected():
                 found = await run_in_threadpool(now)
-                if found != last or time.monotonic() - beat > _BEAT_EVERY:
+                if found != last or time.monotonic() - beat > _HEARTBEAT_SECONDS:
                     last, beat = found, time.monotonic()
                     yield f"data: {json.dumps(found)}\n\n"
-                await asyncio.sleep(_LOOK_EVERY)
+                await asyncio.sleep(_POLL_SECONDS)
 
         return StreamingResponse(lines(), media_type="text/event-stream")

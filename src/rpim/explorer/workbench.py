@@ -16,7 +16,7 @@ from rpim._common.errors import InputError, first_line
 from rpim._common.files import load_npy, replacing
 from rpim._common.text import plural
 from rpim.data.labels import unlabelled_rows
-from rpim.explorer.columns import Column, amounts, column_of, has_values, in_words, kinds
+from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
 from rpim.explorer.pictures import Pictures
 from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
@@ -93,7 +93,7 @@ class Workbench:
             "confidence": "confidence",
             **({"outlier": "how little it fits"} if fits else {}),
             **{key: _CALLED[key] for key in self._labels},
-            **{f"{OWN}{k}": in_words(name) for k, (name, _) in enumerate(self._further)},
+            **{f"{OWN}{k}": format_value(name) for k, (name, _) in enumerate(self._further)},
         }
 
     def column(self, key: str) -> Column:
@@ -137,16 +137,16 @@ class Workbench:
             "by_hand": bool(state.by_hand[row]),
             "labelled": bool(self.labelled[row]),
             "confidence": round(float(version.confidence[row]), 4),
-            "second": version.second[row],
+            "runner_up": version.runner_up[row],
             "columns": {
-                f"{OWN}{k}": said for k, (_, values) in enumerate(self._further) if (said := in_words(values[row]))
+                f"{OWN}{k}": said for k, (_, values) in enumerate(self._further) if (said := format_value(values[row]))
             },
         }
 
-    def suspect_items(self, start: int, count: int) -> dict[str, Any]:
+    def label_issue_items(self, start: int, count: int) -> dict[str, Any]:
         """Rows whose label looks wrong, with the class that is suggested instead."""
         active = self.versions.active
-        state, found = self.versions.state(active), self.versions.suspects(active)
+        state, found = self.versions.state(active), self.versions.label_issues(active)
         shown = zip(found.rows.tolist(), found.suggested.tolist(), found.quality.tolist(), strict=True)
         items = [
             {**self.item(row, state), "suggested": suggested, "label_quality": round(quality, 4)}
@@ -248,12 +248,12 @@ class Workbench:
             "versions": [{"number": k, "created": self.versions[k].created} for k in self.versions.numbers()],
             "members": version.n_members,
             "expected_accuracy": version.expected_accuracy,
-            "suspects": len(self.versions.suspects(active)),
+            "label_issues": len(self.versions.label_issues(active)),
             "classes": classes,
             "junk": int(state.junk.sum()),
             "without": int(((state.class_of < 0) & ~state.junk).sum()),
-            "undo": timeline.undo_says(active),
-            "redo": timeline.redo_says(active),
+            "undo": timeline.undo_description(active),
+            "redo": timeline.redo_description(active),
             "stamp": self.stamp(),
         }
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
-"""Grey, red-green-blue, and the latter with how opaque, by the number of channels."""
+"""Number of channels -> PNG colour type: grey, RGB, RGBA."""
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """The image with these pixels, of shape (H, W), (H, W, 3) or (H, W, 4)."""
+    """Encode pixels of shape (H, W), (H, W, 3) or (H, W, 4) as PNG (ISO/IEC 15948), without a library."""
     channels = pixels[..., None] if pixels.ndim == 2 else pixels
     height, width, depth = channels.shape
     # Each line begins with the number of its filter: 0, none.
@@ -36,20 +36,20 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 SIZE = 112
-"""Pixels of the longer side: twice what it has on the page, for screens that show two to a point."""
+"""Longer side in pixels: twice the displayed size, for high-density screens."""
 BUDGET = 8_000_000
-"""Characters of all pictures together."""
+"""Maximum total size of the data URLs, in characters."""
 
 
 class Thumbnails:
-    """Pictures that were asked for, and what became of those that could not be had.
+    """Data URLs of images within a budget, with notes about missing images.
 
     Parameters
     ----------
     contents : sequence, or None
-        For each row the path of its image, or its pixels (uint8); None or "" where it has none.
+        For each row the path of its image or its pixels (uint8); None or "" for none.
     budget : int
-        Characters of all pictures together: beyond it there are none.
+        Maximum total size in characters.
     """
 
     def __init__(self, contents: Sequence[Any] | None, budget: int = BUDGET) -> None:
@@ -60,28 +60,28 @@ class Thumbnails:
         self._can_read = importlib.util.find_spec("PIL") is not None
 
     def of(self, row: int) -> str | None:
-        """The picture of a row as a data address; None where there is none to be had."""
+        """The data URL of a row's image; None if unavailable."""
         if row not in self._made:
             self._made[row] = self._make(row)
         return self._made[row]
 
     def __contains__(self, row: int) -> bool:
-        """Whether the row has an image, be it at hand or not."""
+        """Whether the row has an image, readable or not."""
         content = None if self.contents is None else self.contents[row]
         return isinstance(content, np.ndarray) or bool(content)
 
     def notes(self) -> list[str]:
-        """What has to be said of pictures that are not on the page."""
+        """Notes about images that are not shown."""
         said = []
         if self._missing and not self._can_read:
-            said.append("Images are shown by their names alone: pip install 'rpim[report]' for small pictures of them.")
+            said.append("Images are shown by name only: pip install 'rpim[report]' for thumbnails.")
         elif self._missing:
             said.append(
-                f"{self._missing:,} of the images could not be opened where the run found them, and stand here by "
-                "name: say where they are now with rpim report RUN --images FOLDER."
+                f"{self._missing:,} images could not be opened at their recorded path and are shown by name: give "
+                "their folder with rpim report RUN --images FOLDER."
             )
         if self._beyond:
-            said.append(f"{self._beyond:,} of the images are left out, so that the page stays small.")
+            said.append(f"{self._beyond:,} images are omitted to keep the page small.")
         return said
 
     def _make(self, row: int) -> str | None:
@@ -112,34 +112,34 @@ class Thumbnails:
 
 
 CELL = 48
-"""Pixels of a side: as few as tell what is on a picture."""
+"""Side of a thumbnail on the sheet, in pixels."""
 COLUMNS = 40
 MOST = 2000
-"""Pictures: of noise, which no format makes small, they are 3.4 MB of the page."""
+"""Maximum number of thumbnails: at most 3.4 MB (incompressible noise)."""
 SECONDS = 6.0
-"""What the reading of images may take, which a command that is over soon has not got; those read by then are shown."""
+"""Time limit for reading images; those read by then are shown."""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Squares in rows of `COLUMNS`, and which rows of the run they show."""
+    """A sprite sheet of thumbnails, `COLUMNS` per line, and the rows they show."""
 
     address: str
-    """The sheet as a data address."""
+    """The sheet as a data URL."""
     rows: list[int]
 
 
 def picture_sheet(contents: Sequence[Any] | None, rows: Sequence[int], seconds: float = SECONDS) -> Sheet | None:
-    """Pictures of some of these rows, cut to squares; None where there are none to be had.
+    """Square thumbnails of some of the rows; None if there are no images.
 
     Parameters
     ----------
     contents : sequence, or None
         For each row of the run the path of its image, or its pixels (uint8); None or "" where it has none.
     rows : sequence of int
-        Those that would be shown if there were room.
+        Candidate rows.
     seconds : float
-        After which no more are read.
+        Time limit.
     """
     if contents is None or importlib.util.find_spec("PIL") is None:
         return None
@@ -175,6 +175,6 @@ def _square(content: Any) -> Any:
         picture = open_picture(content if isinstance(content, np.ndarray) else Path(content), CELL)
     except Unusable:
         return None
-    # The pixels of what is smaller than a square are meant to be seen.
+    # Small images are enlarged without smoothing, so that their pixels stay visible.
     how = Image.Resampling.NEAREST if max(picture.size) <= CELL else Image.Resampling.BICUBIC
     return ImageOps.fit(picture, (CELL, CELL), how)

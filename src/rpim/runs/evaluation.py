@@ -27,26 +27,26 @@ from rpim.metrics import (
     orca_accuracy,
 )
 from rpim.runs.discovery import Discovery
-from rpim.runs.saved_model import plain
+from rpim.runs.saved_model import json_value
 
 ENOUGH_ROWS = 10
-"""A class of fewer rows says little about a method."""
+"""Smaller classes say little about a method."""
 
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Rows of each true class in each found one, a found class standing in the column of the class it is matched with.
+    """Confusion matrix of true and found classes; each found class is in the column of its matched true class.
 
     The matching is that of GCD accuracy v2, so the share of rows on the diagonal is All. Known classes come first.
     """
 
-    counts: IntArray  # (K, K or more); columns beyond K are found classes that are matched with none
+    counts: IntArray  # (K, K or more); columns beyond K are unmatched found classes
     classes: IntArray  # (K,) the true classes, in the order of the rows
     n_known: int
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Of the rows of each true class. (K, K or more)"""
+        """Row-normalized counts. (K, K or more)"""
         shares: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, keepdims=True)
         return shares
 
@@ -54,7 +54,7 @@ class Confusion:
     def blocks(self) -> NDArray[np.float64]:
         """[[known in known, known in unknown], [unknown in known, unknown in unknown]], as shares of each row.
 
-        A found class that is matched with none counts as unknown. NaN where there are no rows.
+        Unmatched found classes count as unknown. NaN without rows.
         """
         k = self.n_known
         sums = np.array([[part[:, :k].sum(), part[:, k:].sum()] for part in (self.counts[:k], self.counts[k:])])
@@ -64,7 +64,7 @@ class Confusion:
 
 
 def confusion(truth: IntArray, predicted: IntArray, known: IntArray) -> Confusion:
-    """Match the found classes with the true ones, and count.
+    """Confusion matrix after matching found classes with true ones.
 
     Examples
     --------
@@ -85,9 +85,9 @@ def confusion(truth: IntArray, predicted: IntArray, known: IntArray) -> Confusio
 
 
 def most_confused(truth: IntArray, predicted: IntArray, known: IntArray, n: int = 1) -> list[int]:
-    """The unknown classes of which the largest share is given a known class, the worst first; none without a row so.
+    """The unknown classes with the largest share of rows assigned to known classes, worst first.
 
-    Classes of fewer than 10 rows count only where there is no larger one. Of equals the one with more rows is first.
+    Classes with fewer than 10 rows count only if there is no larger one. Ties are broken by size.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def most_confused(truth: IntArray, predicted: IntArray, known: IntArray, n: int 
 
 
 def taken_by(truth: IntArray, predicted: IntArray, known: IntArray, unknown_class: int) -> int | None:
-    """The known class that is given to most rows of this class."""
+    """The known class to which most of the confused rows of this class are assigned."""
     given: NDArray[Any] = predicted[(truth == unknown_class) & np.isin(predicted, known)]
     return int(np.bincount(given).argmax()) if len(given) else None
 
@@ -119,12 +119,12 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy on the unlabelled rows with a known truth and a class; a share without rows is NaN."""
+    """Accuracy on unlabelled rows with a true class, rejected rows excluded; NaN for a group without rows."""
 
     metric: str
     rows: int
     left_out: int
-    """Rows with a known truth that were given no class, and count neither as right nor as wrong."""
+    """Rejected rows with a true class; they are excluded from the accuracy."""
     all: float
     known: float
     unknown: float
@@ -132,27 +132,29 @@ class Evaluation:
     ari: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON: None where a number is NaN."""
-        return {name: plain(value) for name, value in asdict(self).items()}
+        """JSON-serializable: NaN becomes None."""
+        return {name: json_value(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
         return str(GCDAccuracy(self.all, self.known, self.unknown))
 
 
 def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Evaluation:
-    """Compare the unlabelled rows with the truth.
+    """Evaluate the unlabelled rows against the true classes.
 
     Parameters
     ----------
     discovery : Discovery
     truth : array-like with one value per row
-        Rows whose truth is -1, None, NaN or "" are left out.
+        Rows whose true class is -1, None, NaN or "" are excluded.
     metric : {"v2", "v1", "orca"}
-        Which reading of GCD accuracy.
+        Definition of GCD accuracy.
     """
     values = np.asarray(truth)
     if values.ndim != 1 or len(values) != len(discovery):
-        raise InputError(f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one per row.")
+        raise InputError(
+            f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one value per row."
+        )
     known = discovery.model.known_classes_
     if (values.dtype.kind in "UO") != (known.dtype.kind == "U"):
         kinds = ("text", "numbers") if values.dtype.kind in "UO" else ("numbers", "text")
@@ -161,7 +163,9 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
     left_out = rows & discovery.assignments.left_out
     rows &= ~left_out
     if not rows.any():
-        raise InputError("No unlabelled row has a truth, so there is nothing to evaluate: give the truth of some.")
+        raise InputError(
+            "No unlabelled row has a true class, so there is nothing to evaluate: give the true classes of some."
+        )
     true, predicted = values[rows], discovery.labels[rows]
     accuracy = METRICS[metric](true, predicted, known)
     return Evaluation(
@@ -175,16 +179,16 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
 
 
 def read_truth(path: StrPath, ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:
-    """The truth of the rows with these ids, in their order.
+    """Read the true classes of the rows with these ids, in order.
 
     Parameters
     ----------
     path : path
-        Any labels file (.npy, .csv, .txt, .json, .parquet), an .npz with ``truth``, or PIM's folder. Where it has ids
-        they are matched with `ids`; otherwise it has one value per row.
+        Any labels file (.npy, .csv, .txt, .json, .parquet), an .npz with ``truth``, or a PIM folder. If the file has
+        ids, they are matched with `ids`; otherwise it has one value per row.
     ids : array of the run's ids
     column : str, optional
-        The column (or .npz key), where it is not called truth, targets, label, labels or y.
+        Column (or .npz key), if it is not called truth, targets, label, labels or y.
     """
     file = Path(path)
     values: Any = FeatureSet.read(file).truth if file.is_dir() else read_true_classes(file, ids, column)

@@ -20,7 +20,7 @@ from rpim._common.files import open_npz, reading, replacing
 from rpim._common.work_folder import unfinished_folder
 
 
-class Parts:
+class EmbeddingCheckpoint:
     """What is done of an embedding, and a place for more.
 
     Parameters
