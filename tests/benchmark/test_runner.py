@@ -501,7 +501,7 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     reason = "X has 1 row (7) of zeros only, which cannot be normalized: remove or embed again."
     assert err == (
         f"rpim: kmeans on broken, seed 0: {reason}\nrpim: gcd on broken, seed 0: {reason}\n"
-        "rpim: 2 of 4 cells failed; the same command tries them again.\n"
+        "rpim: 2 of 4 cells failed; the same command retries them.\n"
     )
     assert f"* Failed: gcd on broken, seed 0: {reason}" in out
     assert [bool(row["all"]) for row in read_csv("out")] == [True, True, False, False]

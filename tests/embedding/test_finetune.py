@@ -498,4 +498,4 @@ def test_ctrl_c_says_how_to_go_on(command, source, tmp_path, monkeypatch):
         "tuned.safetensors",
     )
     assert (code, out) == (2, "")
-    assert err == "rpim: interrupted; the same command goes on after the last whole epoch.\n"
+    assert err == "rpim: interrupted; the same command resumes after the last complete epoch.\n"

@@ -637,7 +637,7 @@ def test_an_interruption_while_embedding(benchmark, embedded):
     data = ("--data", "cifar10=cifar", *FAST, "-o", "out")
     code, out, err = benchmark(*data, "--encoder", "interrupted")
     assert (code, out) == (2, "")
-    assert err == "rpim: interrupted while images were embedded; the same command goes on from there.\n"
+    assert err == "rpim: interrupted while embedding images; the same command resumes.\n"
     # Nothing was finished, so that another encoder may do it.
     assert benchmark(*data, "--encoder", "colours")[0] == 0
     assert [encoder for _, encoder in embedded] == ["interrupted", "colours"]

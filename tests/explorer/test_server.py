@@ -109,7 +109,7 @@ def test_the_opened_address_gives_a_cookie_and_loses_the_key(stranger):
 def test_nothing_without_the_key(stranger, path):
     answer = stranger.get(path)
     assert answer.status_code == 401
-    assert answer.json()["problem"] == "The key is missing or old: open the address that rpim explore printed."
+    assert answer.json()["problem"] == "The key is missing or outdated: open the address that rpim explore printed."
 
 
 @pytest.mark.parametrize("token", ["wrong", "the-ke", "the-key ", "ключ", ""])
@@ -209,7 +209,7 @@ def test_columns_are_amounts_or_kinds(client, bench):
     columns = client.get("/api/run").json()["columns"]
     assert columns == {
         "confidence": "confidence",
-        "outlier": "how little it fits",
+        "outlier": "outlier score",
         "given": "given label",
         "split": "split",
         "own-0": "city <i>",
@@ -219,7 +219,7 @@ def test_columns_are_amounts_or_kinds(client, bench):
     values = {key: np.frombuffer(client.get(f"/api/columns/{key}").content, "<f4") for key in columns}
     assert legend["confidence"] == {"ends": ["0%", "100%"], "kinds": [], "others": 0}
     np.testing.assert_array_equal(values["confidence"], bench.versions[0].confidence)
-    assert legend["outlier"]["ends"] == ["fits", "fits least"]
+    assert legend["outlier"]["ends"] == ["inlier", "outlier"]
     assert sorted(legend["given"]["kinds"]) == ["ant", "bee", "cat"]
     np.testing.assert_array_equal(np.isnan(values["given"]), ~bench.labelled)
     assert legend["own-0"] == {"ends": None, "kinds": ["Ulm", "<b>Bern</b>"], "others": 0}
@@ -301,8 +301,8 @@ def test_requests_that_are_not_understood_change_nothing(client, facts):
 
 
 def test_decisions_that_do_not_fit_are_one_sentence(decide):
-    assert "no longer there" in decide("rename", 409, number=77, name="x")["problem"]
-    assert "called ant already" in decide("rename", 409, number=3, name="ant")["problem"]
+    assert "no longer exists" in decide("rename", 409, number=77, name="x")["problem"]
+    assert "already called ant" in decide("rename", 409, number=3, name="ant")["problem"]
     assert "not among the 120" in decide("junk", 409, rows=[120], junk=True)["problem"]
     assert "1 to 200 visible" in decide("move", 409, rows=[1])["problem"]
 

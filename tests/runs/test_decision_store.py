@@ -104,7 +104,7 @@ def test_two_servers_see_each_other_and_cannot_overwrite_each_other(timeline, tm
     rename(timeline, "x", "1")
     assert name(other) == "x"
     assert other.store.stamp() != stamp
-    with pytest.raises(InputError, match="at the same moment"):
+    with pytest.raises(InputError, match="at the same time"):
         other.store.add(0, Rename(0, "y"), "2", before=0)
     other.store.close()
 
@@ -165,7 +165,7 @@ for k in itertools.count():
 
 def test_a_file_that_is_no_database_is_one_sentence_and_stays(tmp_path):
     (tmp_path / "decisions.sqlite").write_bytes(b"my notes, which are no database at all")
-    with pytest.raises(InputError, match=r"decisions\.sqlite cannot be used \(.*\): nothing in it was changed"):
+    with pytest.raises(InputError, match=r"decisions\.sqlite cannot be used \(.*\): it was not changed"):
         Store(tmp_path)
     assert (tmp_path / "decisions.sqlite").read_bytes() == b"my notes, which are no database at all"
 
@@ -174,7 +174,7 @@ def test_a_newer_or_foreign_database_is_one_sentence_and_stays(tmp_path):
     database = sqlite3.connect(tmp_path / "decisions.sqlite")
     database.execute("CREATE TABLE cakes (name)")
     database.commit()
-    with pytest.raises(InputError, match="database of something else"):
+    with pytest.raises(InputError, match="not a database of decisions"):
         Store(tmp_path)
     database.execute("PRAGMA user_version = 7")
     database.close()

@@ -172,6 +172,30 @@ def test_a_model_that_was_a_committee_once_and_is_a_single_fit_now_has_no_stabil
     assert (again.stability, again.assignments.label_quality, again.label_issues()) == (None, None, [])
 
 
+def test_the_html_representation_is_a_table_of_the_new_classes():
+    found = discovery_of(LABELS["text"], n_members=8)
+    shown = found._repr_html_()
+    new = [row for row in found.classes_table() if not row.known and row.rows]
+    assert shown.count("<tr>") == 1 + len(new) == 3
+    for row in new:
+        assert f"<td>{row.name}</td><td>{row.rows:,}</td><td>{row.mean_confidence:.0%}</td>" in shown
+        assert f"<td>{row.stability:.0%}</td><td>{', '.join(row.keywords)}</td>" in shown
+    assert "120 rows, 35 labelled" in shown
+    assert f"{found.model.expected_accuracy_:.0%} (committee of 8)" in shown
+    assert "<script" not in shown
+
+
+def test_the_html_representation_escapes_names_and_of_a_single_fit_has_no_stability():
+    found = discovery_of(LABELS["text"])
+    found.model.classes_ = np.where(found.classes == "new-1", "<script>&", found.classes)
+    rows = dataclasses.replace(found.assignments, labels=np.where(found.labels == "new-1", "<script>&", found.labels))
+    shown = Discovery(rows, found.model, found.provenance)._repr_html_()
+    assert "<td>&lt;script&gt;&amp;</td>" in shown
+    assert "<script" not in shown
+    assert "<td>—</td>" in shown
+    assert "Single fit" in shown
+
+
 BAD = [int(np.flatnonzero((k == TRUTH) & HALF)[0]) for k in (0, 1)]
 
 
@@ -249,9 +273,12 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
 @pytest.mark.parametrize(
     ("counts", "sentence"),
     [
-        ((2436, 2436, 30), "30 of 2,436 labels look wrong: rpim classes 'my run' --label-issues lists them."),
-        ((12, 8, 1), "1 of 12 labels looks wrong (8 were checked): rpim classes 'my run' --label-issues lists it."),
-        ((12, 12, 0), "None of 12 labels looks wrong."),
+        ((2436, 2436, 30), "30 of 2,436 labels are probably wrong: rpim classes 'my run' --label-issues lists them."),
+        (
+            (12, 8, 1),
+            "1 of 12 labels is probably wrong (8 were checked): rpim classes 'my run' --label-issues lists it.",
+        ),
+        ((12, 12, 0), "None of 12 labels is probably wrong."),
         ((4, 0, 0), "No label could be checked: a class needs at least two labelled rows."),
     ],
 )
@@ -404,7 +431,7 @@ def test_classes_table_by_hand():
 
 
 def test_predict_refuses_rows_of_another_width_or_with_nan(discovery):
-    with pytest.raises(InputError, match="5 features but the classes were found in rows of 6"):
+    with pytest.raises(InputError, match="5 features but the model was fitted on rows of 6"):
         discovery.predict(X[:, :5])
     with pytest.raises(InputError, match=r"NaN, missing or infinite values in 1 row \(1\)"):
         discovery.predict([[1.0] * 6, [np.nan] * 6])

@@ -52,7 +52,7 @@ def report(
     from rpim.runs.evaluation import read_truth
 
     discovery = Discovery.load(run)
-    told = None if truth is None else read_truth(truth, discovery.ids, truth_column)
+    true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
     rows, pictures, why = _rows(run, facts, features)
     if images is not None:
         from rpim.explorer.pictures import Pictures
@@ -66,7 +66,7 @@ def report(
         discovery,
         target,
         features=rows,
-        truth=told,
+        truth=true_classes,
         pictures=pictures,
         on_map=careful_map(discovery, rows, run),
         no_map=why,

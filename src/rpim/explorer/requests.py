@@ -1,4 +1,4 @@
-"""What the page may send, checked before anything is done with it."""
+"""The requests of the page, validated by pydantic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Rows = Annotated[list[Number], Field(min_length=1, max_length=400_000)]
 
 
 class Request(BaseModel):
-    """Everything that changes something carries a key made by the page, so that a repetition is not done twice."""
+    """Every change has a unique key, so that a repeated request is not executed twice."""
 
     model_config = ConfigDict(extra="forbid")
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
 
 
 class OfVersion(Request):
-    """A request about one version; refused where the page looks at another by now."""
+    """A request about one version; refused if another one is active."""
 
     version: Number
 
@@ -70,7 +70,7 @@ class MoveRequest(OfVersion):
 
 
 class JunkRequest(OfVersion):
-    """Mark rows as junk, or take them back."""
+    """Mark rows as junk, or restore them."""
 
     kind: Literal["junk"]
     rows: Rows
@@ -90,7 +90,7 @@ class ActivateRequest(Request):
 
 
 def decision_factory(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
-    """The decision that was asked for, once the state is known that it is about."""
+    """A function that builds the requested decision from the current state."""
 
     def make(state: State) -> Decision:
         if isinstance(asked, RenameRequest):

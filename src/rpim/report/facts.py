@@ -183,7 +183,7 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         numbers.append((_percent(accuracy), "expected accuracy on known classes"))
     notes = []
     if left_out.any():
-        notes.append(f"{plural(int(left_out.sum()), 'row')} were rejected as outliers.")
+        notes.append(f"Rows rejected as outliers: {int(left_out.sum()):,}.")
     empty = sum(not one.summary.known and not one.summary.rows for one in classes)
     if empty:
         notes.append(

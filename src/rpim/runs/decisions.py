@@ -49,7 +49,7 @@ class State:
     Attributes
     ----------
     class_of : (N,) int32
-        The number of each row's class, -1 for none. Numbers are never reused.
+        The class number of each row, -1 for none. Numbers are never reused.
     junk : (N,) bool
         Rows excluded from everything; they keep their class.
     by_hand : (N,) bool

@@ -14,8 +14,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import html
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import time
@@ -30,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rpim._common.errors import InputError
 from rpim._common.files import RUN_FILE, StrPath
+from rpim._common.text import plural
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
@@ -53,6 +56,9 @@ from rpim.runs.run_folder import (
     write_json,
 )
 from rpim.runs.saved_model import describe, from_json_value, json_value
+
+_SHOWN_CLASSES = 50
+"""Maximum number of classes in the HTML representation."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,6 +172,28 @@ class Discovery:
     def __repr__(self) -> str:
         n_known = len(self.model.known_classes_)
         return f"Discovery({len(self)} rows, {n_known} known classes, {len(self.classes) - n_known} new)"
+
+    def _repr_html_(self) -> str:
+        """A table of the new classes for notebooks, below the counts and the expected accuracy."""
+        summaries = self.classes_table()
+        new = sorted((row for row in summaries if not row.known and row.rows), key=lambda row: -row.rows)
+        lines = [*_counts(self, len(new)), f"<p>{_expected_accuracy(self.model)}</p>"]
+        if new:
+            names = ("new class", "rows", "confidence", "stability", "keywords")
+            lines += ["<table><thead><tr>", *(f"<th>{name}</th>" for name in names), "</tr></thead><tbody>"]
+            for row in new[:_SHOWN_CLASSES]:
+                cells = (
+                    row.name,
+                    f"{row.rows:,}",
+                    _percent(row.mean_confidence),
+                    _percent(row.stability),
+                    ", ".join(row.keywords),
+                )
+                lines += ["<tr>", *(f"<td>{html.escape(str(cell))}</td>" for cell in cells), "</tr>"]
+            lines.append("</tbody></table>")
+        if len(new) > _SHOWN_CLASSES:
+            lines.append(f"<p>… and {len(new) - _SHOWN_CLASSES:,} more new classes</p>")
+        return f"<div>{''.join(lines)}</div>"
 
     def classes_table(self) -> list[ClassSummary]:
         """Summaries of the classes, in the order of `classes`."""
@@ -326,6 +354,34 @@ class Discovery:
             quality = assignments.label_quality
             model.label_quality_ = np.full(n_rows, np.nan, np.float32) if quality is None else quality
         return loaded
+
+
+def _counts(discovery: Discovery, n_new: int) -> list[str]:
+    """One line of counts for `_repr_html_`."""
+    rows = discovery.assignments
+    unlabelled = ~rows.labelled
+    to_known, rejected = int((rows.known & unlabelled).sum()), int((rows.left_out & unlabelled).sum())
+    to_new = int(unlabelled.sum()) - to_known - rejected
+    counts = [
+        plural(len(discovery), "row"),
+        f"{int(rows.labelled.sum()):,} labelled",
+        f"{to_known:,} assigned to {plural(len(discovery.model.known_classes_), 'known class')}",
+        f"{to_new:,} to {plural(n_new, 'new class')}",
+        *([f"{rejected:,} rejected"] if rejected else []),
+    ]
+    return [f"<p><b>Discovery</b>: {', '.join(counts)}</p>"]
+
+
+def _expected_accuracy(model: DiscoveryEstimator) -> str:
+    """The expected accuracy on known classes for `_repr_html_`."""
+    if getattr(model, "n_members_", 1) == 1:
+        return "Single fit: the confidence is not calibrated."
+    accuracy = _percent(getattr(model, "expected_accuracy_", math.nan))
+    return f"Expected accuracy on known classes: {accuracy} (committee of {model.n_members_})"
+
+
+def _percent(share: float) -> str:
+    return "—" if math.isnan(share) else f"{share:.0%}"
 
 
 def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:
