@@ -80,7 +80,7 @@ def test_a_request_that_is_repeated_is_done_once(timeline):
 
 
 def test_a_decision_that_is_refused_leaves_nothing(timeline):
-    with pytest.raises(InputError, match="called b already"):
+    with pytest.raises(InputError, match="already called b"):
         rename(timeline, "b", "1")
     assert timeline.store.current(0) == 0
     rename(timeline, "x", "1")  # the key was not used up

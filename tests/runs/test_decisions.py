@@ -91,7 +91,7 @@ def test_move_to_a_class_or_a_new_one(state):
 @pytest.mark.parametrize("bad", [rows(), rows(-1), rows(6)])
 def test_rows_that_are_not_there_are_refused(state, bad):
     for decision in (Move(bad, to=1), Junk(bad)):
-        with pytest.raises(InputError, match="not among the 6 of the run"):
+        with pytest.raises(InputError, match="not among the 6 rows of the run"):
             decision.apply(state)
 
 
@@ -127,7 +127,7 @@ def test_every_decision_says_what_it_does(state):
         "move 1 row to dog",
         "move 2 rows to the new class fox",
         "mark 1 row as junk",
-        "take 1 row back from junk",
+        "restore 1 row from junk",
     ]
 
 

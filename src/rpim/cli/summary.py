@@ -107,12 +107,14 @@ def print_line(console: Console, line: str) -> None:
 def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> Table:
     """A table: the first, the last and the named columns hold text, the others numbers; no cell is parsed as markup."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    longest = max((len(row[0]) for row in rows), default=0)
     for column in columns:
-        is_words = column in (columns[0], columns[-1], *words)
-        if is_words:
+        if column == columns[0]:
+            table.add_column(Text(column), overflow="fold", min_width=min(longest, _NAME_WIDTH))
+        elif column in (columns[-1], *words):
             table.add_column(Text(column), overflow="fold")
         else:
-            table.add_column(Text(column), justify="right", overflow="ellipsis")
+            table.add_column(Text(column), justify="right", no_wrap=True, min_width=len(column))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
