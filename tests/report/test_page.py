@@ -689,7 +689,7 @@ def test_report_of_a_run(run, command):
     assert "Evaluation against the true classes" not in found.words
     Path("truth.csv").write_text("id,truth\n" + "".join(f"r{i},{name}\n" for i, name in enumerate(TRUTH)))
     assert command("report", "run", "--truth", "truth.csv")[0] == 0  # the page of the run is made anew
-    assert "Against the truth" in Page((run / "report.html").read_text()).words
+    assert "Evaluation against the true classes" in Page((run / "report.html").read_text()).words
     assert command("report", "run", "-o", "mine.html")[0] == 0
     code, _, err = command("report", "run", "-o", "mine.html")
     assert code == 2

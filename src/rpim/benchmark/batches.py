@@ -1,20 +1,19 @@
-"""Classes that come later: rows in three batches after the first fit, as in continual category discovery.
+"""The protocol of later batches: three batches of rows after the first fit, as in continual category discovery.
 
-Of the classes four tenths are known from the start and two more are there without a name; of the others a third comes
-with each batch. A class brings seven tenths of its rows when it first appears, and the others in equal parts with
-the batches after that; one that comes with the last batch brings them all. Half of the first rows of a known class
-are labelled, and nothing else ever is. Every row needs a class; labels that a set has for some rows only are truth
-like the rest.
+40 % of the classes are known from the start and 20 % are present but unlabelled; each batch brings a third of the
+others. A class brings 70 % of its rows when it first appears, and the others in equal parts with later batches; a
+class of the last batch brings all its rows. Half of the first rows of a known class are labelled, and no other rows.
+Every row needs a true class.
 
-Three ways to deal with a batch:
+Three ways to process a batch:
 
-    predict   the first model gives classes to everything that comes later (the lower line)
-    extend    each batch extends the model before, which sees the earlier rows no more
-    refit     all rows so far are fitted from scratch, their number of classes estimated (the upper line)
+    predict   the first model predicts all later rows (lower bound)
+    extend    each batch extends the previous model, which no longer sees earlier rows
+    refit     all rows so far are fitted from scratch, with an estimated number of classes (upper bound)
 
-A batch is judged by its own rows: those of classes known by labels ("known"), of classes that were there without a
-name ("earlier"), and of classes that come with it ("newest"). Found classes are matched one to one with the true ones
-over all rows without a label so far, so that a class which changes its name from one batch to the next is wrong.
+A batch is evaluated on its own rows: those of labelled classes ("known"), of earlier unlabelled classes ("earlier"),
+and of the classes that it brings ("newest"). Found classes are matched one to one with true classes over all
+unlabelled rows so far, so a class that changes its name between batches is wrong.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ N_BATCHES = 3
 WAYS = ("predict", "extend", "refit")
 GROUPS = ("known", "earlier", "newest")
 MIN_CLASSES = 6
-"""Two known classes, one without a name, and one for each batch."""
+"""Two known classes, one unlabelled class, and one for each batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """Which rows come when. Stage 0 is the first fit."""
+    """The stage of each row; stage 0 is the first fit."""
 
     of_row: IntArray  # (N,)
     of_class: IntArray  # (K,)
@@ -57,13 +56,13 @@ class Stages:
     y: IntArray  # (N,), -1 for rows without a label
 
     def group(self, truth: IntArray, batch: int) -> NDArray[np.str_]:
-        """What each row's class is to this batch: known, earlier or newest."""
+        """The group of each row's class in this batch: known, earlier or newest."""
         newest = self.of_class[truth] == batch
         return np.where(np.isin(truth, self.known), "known", np.where(newest, "newest", "earlier"))
 
 
 def draw(truth: IntArray, seed: int) -> Stages:
-    """The stages of rows with these classes, numbers from 0 on without a gap."""
+    """Draw the stages of rows with these class codes (0, 1, ... without gaps)."""
     n_classes = int(truth.max()) + 1
     if n_classes < MIN_CLASSES:
         raise InputError(
@@ -90,7 +89,7 @@ def draw(truth: IntArray, seed: int) -> Stages:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchesCase(Case):
-    """A feature set whose rows come in stages; `n_classes` is how many there are in the first."""
+    """A feature set whose rows come in stages; `n_classes` is the number of classes in the first stage."""
 
     stages: Stages
     way: str
@@ -103,12 +102,12 @@ class BatchesCase(Case):
 
 @dataclass(frozen=True)
 class BatchesDraw:
-    """One of the ways through the batches of a feature set."""
+    """One way to process the batches of a feature set."""
 
     way: str
 
     def case(self, parts: SplitFeatures, seed: int) -> BatchesCase:
-        """The problem under this seed. Rows called test come in no batch."""
+        """The problem under this seed; test rows are not used."""
         without = np.flatnonzero(parts.truth < 0)
         if without.size:
             raise InputError(
@@ -131,24 +130,24 @@ class BatchesDraw:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """Fields of the record."""
         return {"way": self.way}
 
 
 def must_be_extendable(methods: tuple[Method, ...]) -> tuple[Method, ...]:
-    """The methods, if each of them can go on with new rows."""
+    """Check that each method can be extended."""
     able = [name for name, kind in METHODS.items() if issubclass(kind, InfoMaxEstimator)]
     for method in methods:
         if method.method not in able:
             raise InputError(
-                f"The method {method.name!r} cannot be extended, as the protocol batches does: "
+                f"The method {method.name!r} cannot be extended, as the protocol batches requires: "
                 f"choose among {', '.join(able)}."
             )
     return methods
 
 
 def follow(model: InfoMaxEstimator, case: BatchesCase) -> Record:
-    """Fit the first stage and go through the batches; what is measured, with a record for each batch."""
+    """Fit the first stage and process the batches; return the measurements, with one record per batch."""
     X, first = case.features.rows(normalize=model.normalize), case.stages.of_row == 0
     start = time.perf_counter()
     model.fit(X[first], case.y[first])
@@ -189,10 +188,7 @@ def _follow_batches(model: InfoMaxEstimator, X: NDArray[Any], case: BatchesCase)
 
 
 def judge(truth: IntArray, found: IntArray, stages: Stages, batch: int) -> dict[str, float | None]:
-    """The share of a batch's rows that have their class, all of them and by group; None for a group without rows.
-
-    A row that was given no class (-1) is wrong.
-    """
+    """The accuracy on a batch, in all and by group; None for a group without rows. Rejected rows (-1) are wrong."""
     matched = (stages.of_row <= batch) & (stages.y < 0) & (found >= 0)
     n_found = int(found.max()) + 1
     counts = contingency(truth[matched], found[matched], int(truth.max()) + 1, n_found)
@@ -223,17 +219,17 @@ NOTE = (
 
 
 def row_name(record: Record) -> str:
-    """Who a record is about: its method, with the way it took where the protocol has several."""
+    """The row name of a record: its method, and its way if the protocol has several."""
     way = record.get("way")
     return str(record["method"]) if way is None else f"{record['method']}, {way}"
 
 
 def by_batch(study: Study, results: Results) -> list[Table]:
-    """A row for each batch, method and way; for each set accuracy, and how many classes were found of how many."""
+    """One row per batch, method and way; per set the accuracy, and the number of found and true classes."""
     rows: list[list[str]] = []
     columns: dict[str, dict[str, str]] = {}
     for batch in range(1, N_BATCHES + 1):
-        # A failed cell has no batches, and is missing in each of them.
+        # A failed cell has no batches, and is missing in all of them.
         own = Results([one for one in (*results.done, *results.failed) if one.get("batch", batch) == batch])
         columns = {}
         for name in results.sets:

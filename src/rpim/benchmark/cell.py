@@ -1,4 +1,4 @@
-"""One cell of a benchmark: fit, measure, tell. Runs in a process of its own, so that its peak of memory is its own."""
+"""Run one cell of a benchmark: fit and measure, in its own process, so that its peak memory is its own."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _CHOSEN = ("trade_off", "beta", "weight_decay", "n_members")
 
 
 def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: SplitFeatures | None = None) -> Record:
-    """The record of a cell; whatever goes wrong is an ``error`` in it. Its outcome goes into the benchmark's folder.
+    """The record of a cell; exceptions become an ``error`` in it. Its outcome is stored in the benchmark folder.
 
-    The rows are read from the disk, where they are not at hand.
+    Without `parts`, the rows are read from disk.
     """
-    # Never more threads than the user allows by OMP_NUM_THREADS.
+    # At most OMP_NUM_THREADS threads.
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
     try:
         return {**cell.facts, **_measured(cell, folder, parts)}
@@ -48,7 +48,7 @@ def run_cell(cell: Cell, threads: int, folder: Path | None = None, parts: SplitF
 def _measured(cell: Cell, folder: Path | None, parts: SplitFeatures | None) -> Record:
     case = cell.case(parts)
     model = METHODS[cell.method.method](**cell.method.parameters)
-    # The seed is the method's as well: where a set has labels of its own, that is all that it varies.
+    # The seed is also the method's random state; for sets with given labels it varies nothing else.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
     with warnings.catch_warnings(record=True) as caught:
         if isinstance(case, BatchesCase):  # the plan has no method for it that cannot be extended
@@ -69,16 +69,16 @@ def _measured(cell: Cell, folder: Path | None, parts: SplitFeatures | None) -> R
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
     }
-    if folder is not None and not isinstance(case, BatchesCase):  # after time and memory were measured
+    if folder is not None and not isinstance(case, BatchesCase):  # after measuring time and memory
         try:
             save_outcome(folder, cell, case, model)
-        except Exception as error:  # costs the figures alone
-            record["warnings"].append(f"Nothing was kept for the figures ({first_line(error)}).")
+        except Exception as error:  # only the figures are lost
+            record["warnings"].append(f"No data for the figures was stored ({first_line(error)}).")
     return record
 
 
 def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
-    """Fit as ``rpim discover`` does, and measure; time and memory are those of the fit alone."""
+    """Fit as ``rpim discover`` does, and measure; time and memory cover only the fit."""
     X = case.features.rows(normalize=model.normalize)
     views = case.features.further_rows(model.normalize) if model.uses_views else []
     start = time.perf_counter()
@@ -94,10 +94,10 @@ def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
 
 
 def measure(case: Case, predicted: IntArray, named: Any) -> Record:
-    """Accuracy and confusion on the rows without a label whose truth is known; None where there are none.
+    """Accuracy and confusion on the unlabelled rows with a true class; None without such rows.
 
-    Confusion is the share of rows of unknown classes that end in known ones, and the reverse. `named` are the classes
-    that the method took for known.
+    Confusion is the share of rows of unknown classes assigned to known ones, and the reverse. `named` are the known
+    classes of the method.
     """
     rows = case.evaluated
     counts = {"rows": len(case.y), "labelled": int((~case.hidden).sum()), "evaluated": int(rows.sum())}
@@ -112,7 +112,7 @@ def measure(case: Case, predicted: IntArray, named: Any) -> Record:
 
 
 def _tested(model: DiscoveryEstimator, test: Unseen | None, known: IntArray) -> Record:
-    """Accuracy of prediction on rows that the method has never seen; None where there are none."""
+    """Accuracy of prediction on unseen test rows; None without test rows."""
     if test is None:
         return {"test_rows": 0, **dict.fromkeys(TEST_ACCURACY)}
     predicted = model.predict(test.features.rows(normalize=model.normalize))
@@ -125,7 +125,7 @@ def _share(where: Any) -> float | None:
 
 
 def peak_memory_mb() -> float | None:
-    """The largest amount of memory that this process has held, Python and torch themselves included.
+    """Peak memory of this process, including Python and torch.
 
     On Linux that is VmHWM rather than getrusage's ru_maxrss: a new program inherits in ru_maxrss the peak of the
     process that started it, so that a parent which has read a large file would be counted to every cell.

@@ -1,7 +1,7 @@
-"""Which figures a benchmark has, made from its records and their outcomes, each with what it shows in words.
+"""The figures of a benchmark with captions, from its records and outcomes.
 
-As in the paper: maps and confusion matrices of PIM and RPIM, the density histogram of an unknown class that is confused
-with known ones, maps under each transformation h, and the averages over data sets.
+As in the paper: maps and confusion matrices of PIM and RPIM, the density histogram of a confused unknown class, maps
+under each transformation h, and averages over data sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ N_FOCUS = 3
 NO_SAMPLE = "its cells kept no sample of rows, because another seed was the first when they were run"
 
 Outcomes = dict[str, Outcome]
-"""By the names of the methods; the first is the one that decides which classes are looked at."""
+"""Outcomes by method name; the first method selects the classes shown."""
 Drawn = tuple[str, bytes]
 """Caption and image."""
 
@@ -74,7 +74,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def draw_map(outcomes: Outcomes) -> Drawn:
-    """The rows by their class probabilities, and where there are many classes those that are confused."""
+    """Maps of the class probabilities; with many classes, the most confused ones are highlighted."""
     maps = [_map(name, outcome, outcome.z) for name, outcome in outcomes.items()]
     reference_name, reference = next(iter(outcomes.items()))
     many = len(np.unique(maps[0].classes)) > LEGEND_CLASSES
@@ -92,7 +92,7 @@ def draw_map(outcomes: Outcomes) -> Drawn:
 
 
 def focus_classes(outcome: Outcome) -> list[int]:
-    """The unknown classes that are confused most, each followed by the known class that takes most of its rows."""
+    """The most confused unknown classes, each followed by the known class that takes most of its rows."""
     truth, predicted = _evaluated(outcome)
     worst = most_confused(truth, predicted, outcome.known, N_FOCUS)
     pairs = [(one, taken_by(truth, predicted, outcome.known, one)) for one in worst]
@@ -155,7 +155,7 @@ COMPARED = ("pim", "rpim")
 
 @dataclass(frozen=True)
 class Figure:
-    """An image with its words."""
+    """An image with title and caption."""
 
     name: str
     title: str
@@ -170,7 +170,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A figure that is to be made; `make` gives its caption and its image."""
+    """A figure to draw; `make` returns its caption and image."""
 
     kind: str
     of: str
@@ -183,7 +183,7 @@ class _Wanted:
 def make_figures(
     folder: Path, studies: Sequence[Study], records: Sequence[Record], verbose: bool = False
 ) -> tuple[list[Figure], list[str]]:
-    """The figures, also written to OUT/figures, and a sentence for each that could not be made."""
+    """Draw the figures, also into OUT/figures; return them, and a sentence for each that failed."""
     wanted = [*_averages(studies, records), *_of_problems(folder, records)]
     figures: list[Figure] = []
     missing: list[str] = []
@@ -194,7 +194,7 @@ def make_figures(
         for one in wanted:
             progress.stage(f"drawing {one.title[0].lower()}{one.title[1:]}")
             progress.advance(0)
-            # Whatever goes wrong with a figure, there are the others, and the tables.
+            # A failed figure must not affect the others and the tables.
             try:
                 caption, image = one.make()
             except Exception as error:
@@ -209,7 +209,7 @@ def make_figures(
 
 
 def _file_name(one: _Wanted, taken: set[str]) -> str:
-    """A name that is safe in any file system, whatever the set is called."""
+    """A unique file name that is valid on any file system."""
     of = re.sub(r"[^A-Za-z0-9._-]+", "-", one.of).strip(".-")
     stem = "-".join(part for part in (one.kind, of) if part)
     names = (f"{stem}{suffix}.{one.form}" for suffix in ["", *(f"-{k}" for k in range(2, len(taken) + 3))])
@@ -217,7 +217,7 @@ def _file_name(one: _Wanted, taken: set[str]) -> str:
 
 
 def _averages(studies: Sequence[Study], records: Sequence[Record]) -> Iterator[_Wanted]:
-    """A chart for each table that has a row for each method."""
+    """A chart for each table with one row per method."""
     for study in studies:
         results = Results(of_study(study, records))
         whole = [name for name in results.methods if all(results.whole(name, one) for one in results.measured)]
@@ -239,7 +239,7 @@ def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
     """The figures of each set, at each share of known classes where there are several, of the first seed.
 
-    Cells in which rows come in batches keep no outcome to draw.
+    Cells of the protocol batches store no outcome.
     """
     problems: dict[str, list[Record]] = {}
     measured = Results(records).measured

@@ -117,7 +117,7 @@ class NidDraw:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """Fields of the record."""
         return {"known_share": self.known_share}
 
 

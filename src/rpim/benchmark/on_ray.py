@@ -1,4 +1,4 @@
-"""The cells of a benchmark as tasks of a cluster, which share one copy of each feature set a machine."""
+"""The cells of a benchmark as Ray tasks, which share one copy of each feature set per machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run_cells_on_ray(
                     if len(running) == workers:
                         break
                 while not (ready := ray.wait(list(running), timeout=1.0)[0]):
-                    progress.advance(0)  # the clock goes on
+                    progress.advance(0)  # updates the elapsed time
                 kept.add(_answer(ray, ready[0], running.pop(ready[0])))
                 progress.advance(1)
         finally:
@@ -67,7 +67,7 @@ def run_cells_on_ray(
 
 
 def _record(cell: Cell, parts: SplitFeatures, threads: int, folder: Path, work: CellFunction | None) -> Record:
-    """The life of a task."""
+    """The body of a Ray task."""
     if work is None:
         from rpim.benchmark.cell import run_cell
 

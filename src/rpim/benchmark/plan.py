@@ -1,4 +1,4 @@
-"""What is to be compared: methods, feature sets and seeds, from a short JSON file or from the command line.
+"""The plan of a benchmark: methods, feature sets and seeds, from a JSON config or the command line.
 
     {
       "methods": {"gcd": {}, "pim": {"max_iter": 200}, "pim as published": {"method": "pim", "preset": "paper"}},
@@ -6,7 +6,7 @@
       "seeds": [0, 1, 2]
     }
 
-Paths are relative to the file. ``methods`` may be a plain list of names. A set may also say ``labels``,
+Paths are relative to the file. ``methods`` may be a list of names. A set may also have ``labels``,
 ``label_column``, ``feature_column`` and ``split_column``, as ``FeatureSet.read`` takes them, and ``n_classes`` where
 its truth does not give it. ``paper``, ``protocol``, ``splits``, ``known_share``, ``n_classes`` ("given" or "estimate")
 and ``jobs`` are as on the command line.
@@ -47,7 +47,7 @@ _KEYS = ("methods", "sets", "seeds", "paper", "protocol", "splits", "known_share
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides which cells there are."""
+    """Everything that determines the cells."""
 
     studies: tuple[Study, ...]
     sets: tuple[Set, ...]
@@ -60,7 +60,7 @@ class Plan:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -78,7 +78,7 @@ def make_plan(
     jobs: int | None = None,
     images: Sequence[RawImages] = (),
 ) -> Plan:
-    """The plan of a config file, in which whatever else is given takes the place of what the file says.
+    """Read the config file; the other arguments override it.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ def make_plan(
     paper : str, optional
         The paper's tables in the place of methods, for `studies_of`.
     protocol : {"gcd", "nid", "batches"}, optional
-        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or classes that come later
-        (see `rpim.benchmark.batches`).
+        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or new classes in later
+        batches (see `rpim.benchmark.batches`).
     splits : path, optional
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
     known_share : float, optional
         The share of classes that are known, where no list gives them.
     n_classes : {"given", "estimate"}, optional
-        Whether a method is told the number of classes.
+        Whether the methods are given the number of classes.
     jobs : int, optional
         Cells at once.
     images : sequence of RawImages
@@ -186,13 +186,13 @@ def _of_images(
 
 
 def _with_nid_column(data: Set) -> Set:
-    """The set with the protocol's own division of its rows, where it has one."""
+    """Use the protocol's own split column, if the set has one."""
     own = data.split_column is None and nid.SPLIT_COLUMN in column_names(data.path)
     return replace(data, split_column=nid.SPLIT_COLUMN) if own else data
 
 
 def _must_be_free_to_draw(sets: Sequence[Set]) -> None:
-    """Raise where a set says what the protocol of batches decides."""
+    """Raise if a set fixes what the protocol batches draws."""
     for data in sets:
         for what, given in (("a split list", data.splits), ("n_classes", data.n_classes)):
             if given is not None:

@@ -1,4 +1,4 @@
-"""What the cells say, by method and set, and a table as plain data."""
+"""Records of cells by method and set, and tables as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = "—"
 
 @dataclass
 class Table:
-    """A table for people: every cell is text, and what stands between two ** is bold."""
+    """A table of text cells; text between two ** is bold."""
 
     title: str
     note: str

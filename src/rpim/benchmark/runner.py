@@ -1,4 +1,4 @@
-"""Runs the cells that are not done, several at once, each in a process of its own, and keeps what they say."""
+"""Run unfinished cells in parallel, each in its own process, and store their records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def run_cells(
 ) -> None:
     """Run the cells that `kept` does not have, and add them to it one by one as they finish.
 
-    A cell that fails is kept as an error and stops nothing. Whatever ends this function, also Ctrl-C, ends the
-    processes it has started; and where it is killed itself, they notice and end.
+    A failed cell is stored as an error and does not stop the others. When this function ends, also by Ctrl-C, its
+    processes end; if it is killed, they notice and end.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def run_cells(
         return
     context = _context()
     running: list[_Running] = []
-    # By the number of jobs alone: a benchmark that goes on after an interruption computes as it would have without.
+    # Depends only on the number of jobs, so that a resumed benchmark computes the same.
     threads = max(1, cores() // jobs)
     with CellProgress(verbose) as progress:
         progress.expect(len(todo))
@@ -125,12 +125,12 @@ def _start(context: Any, work: CellFunction | None, cell: Cell, threads: int, fo
 
 def _first_to_finish(running: list[_Running], progress: Progress) -> _Running:
     while not (ready := wait([one.answer for one in running], timeout=1.0)):
-        progress.advance(0)  # the clock goes on
+        progress.advance(0)  # updates the elapsed time
     return next(one for one in running if one.answer in ready)
 
 
 def _serve(work: CellFunction | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
-    """The life of a child."""
+    """The main function of a child process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if work is None:
@@ -141,7 +141,7 @@ def _serve(work: CellFunction | None, cell: Cell, threads: int, folder: Path, se
 
 
 def _end_with_parent() -> None:
-    """Do not go on for nobody where the parent was killed."""
+    """Exit if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -53,7 +53,7 @@ class Study:
     title: str
     methods: tuple[Method, ...]
     seeds: tuple[int, ...] | None = None
-    """None leaves them to whoever runs the study."""
+    """None: given by the plan."""
     note: str = ""
     paper: tuple[str, ...] = ()
     """The tables of the paper whose figures stand beside ours."""

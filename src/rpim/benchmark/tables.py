@@ -151,8 +151,8 @@ def notes(results: Results) -> list[str]:
     missing = results.without_truth
     found = [f"{name} has no truth for its unlabelled rows, so its accuracy is left out." for name in missing]
     found += {record["set"]: _use_of_rows(record) for record in results.done if _is_divided(record)}.values()
-    told = {record["set"] for record in results.done if record["n_classes"] is not None}
-    estimated = [name for name in results.sets if any(r["set"] == name for r in results.done) and name not in told]
+    given = {record["set"] for record in results.done if record["n_classes"] is not None}
+    estimated = [name for name in results.sets if any(r["set"] == name for r in results.done) and name not in given]
     if estimated:
         found.append(f"The number of classes was estimated on {', '.join(estimated)}.")
     versions = sorted({record["versions"]["rpim"] for record in results.done})
