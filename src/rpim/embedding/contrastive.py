@@ -13,17 +13,16 @@ SUPERVISED_TEMPERATURE = 0.07
 def self_supervised_terms(
     first: Tensor, second: Tensor, items: Tensor, temperature: float = SELF_SUPERVISED_TEMPERATURE
 ) -> Tensor:
-    """The term of every view with its item as its class: a view's like is the other view of the item.
+    """The self-supervised contrastive term of every view: the positive is the other view of the item.
 
-    This is SimCLR's loss (Chen et al., ICML 2020). Where an item is twice in the batch, its views are all alike, rather
-    than told apart.
+    This is SimCLR's loss (Chen et al., ICML 2020). If an item is twice in the batch, all its views are positives.
 
     Parameters
     ----------
     first, second : (n, P)
-        Two views of each of n items, projected; of any length.
+        Projections of two views of each of n items, not normalized.
     items : (n,)
-        Which item each row is of.
+        The item of each row.
     temperature : float
 
     Returns
@@ -36,7 +35,7 @@ def self_supervised_terms(
 def supervised_terms(
     first: Tensor, second: Tensor, classes: Tensor, temperature: float = SUPERVISED_TEMPERATURE
 ) -> Tensor:
-    """The term of every view with labels: its likes are all views of its class.
+    """The supervised contrastive term of every view: the positives are all other views of its class.
 
     With z the 2n projections on the unit sphere, P(i) the other views of i's class, and t the temperature::
 
@@ -47,7 +46,7 @@ def supervised_terms(
     Parameters
     ----------
     first, second : (n, P)
-        Two views of each of n items, projected; of any length.
+        Projections of two views of each of n items, not normalized.
     classes : (n,)
     temperature : float
 
@@ -60,7 +59,7 @@ def supervised_terms(
     itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
     log_share = F.log_softmax((z @ z.T / temperature).masked_fill(itself, -torch.inf), dim=1)  # (2n, 2n)
     alike = (of[:, None] == of[None, :]) & ~itself
-    return -log_share.masked_fill(~alike, 0.0).sum(1) / alike.sum(1)  # the other view is alike: never 0
+    return -log_share.masked_fill(~alike, 0.0).sum(1) / alike.sum(1)  # never 0: the other view is a positive
 
 
 HIDDEN, WIDTH = 2048, 256

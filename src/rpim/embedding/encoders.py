@@ -17,23 +17,23 @@ from rpim.embedding.pictures import Preprocessing
 
 
 class Encoder(ABC):
-    """Turns prepared items into rows.
+    """Base class of encoders: prepared items in, rows out.
 
     Attributes
     ----------
     kind : "images" or "texts"
-        What it takes.
+        The kind of items.
     name : str
-        What a person calls it.
+        Display name.
     weights : str or None
-        The file or folder that its weights came from, where it was given one.
+        File or folder of local weights, if given.
     weights_hash : str
         SHA-256 of the weights.
     prepare : callable
-        From the content of an item to what `encode` takes. It can be sent to another process, which the encoder cannot.
-        It raises `Unusable` with the reason where an item cannot be embedded.
+        From the content of an item to the input of `encode`; picklable, unlike the encoder. Raises `Unusable` with the
+        reason if an item cannot be embedded.
     batch_size : int
-        How many items at once, where nobody says otherwise.
+        Default batch size.
     """
 
     kind: ClassVar[Kind]
@@ -49,15 +49,15 @@ class Encoder(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What else decides how a row comes out: preprocessing, precision, library."""
+        """What else determines the rows: preprocessing, precision, library."""
 
     @property
     def identity(self) -> str:
-        """Name and weights in short: rows with the same one can be compared."""
+        """Name and short hash of the weights; rows with the same identity are comparable."""
         return f"{self.name}@{self.weights_hash[:12]}"
 
     def metadata(self) -> dict[str, Any]:
-        """What a feature set keeps of its encoder, so that later rows are embedded the same way."""
+        """Metadata of the encoder, so that later rows are embedded the same way."""
         return {
             "encoder": self.identity,
             "embedding": {
@@ -71,7 +71,7 @@ class Encoder(ABC):
 
 
 def fast_precision(device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies in it, float32 elsewhere: there bfloat16 would be many times slower."""
+    """bfloat16 if the hardware supports it natively, else float32."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     if device.type == "cpu" and torch.cpu._is_amx_tile_supported():
@@ -115,18 +115,18 @@ def open_encoder(
 
 
 def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: str | None = None) -> Encoder:
-    """The encoder that features were made with, by what they keep of it.
+    """Reopen the encoder of features from their metadata.
 
     Raises
     ------
     InputError
-        If they do not say, or its weights are not at hand or are others now.
+        If the metadata is missing, or the weights are missing or have changed.
     """
     said = metadata.get("embedding")
     if not isinstance(said, dict) or not {"kind", "encoder", "weights_sha256"} <= said.keys():
         raise InputError(
-            "The run was not made of embeddings by rpim embed, so that new items cannot be embedded the same way: "
-            "embed them as those of the run were, and give their features."
+            "The features of the run were not embedded by rpim embed, so new items cannot be embedded the same way: "
+            "embed them as you embedded the run, and give their features."
         )
     stored = said.get("weights")
     if weights is None and stored is not None:
@@ -139,6 +139,6 @@ def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: st
     )
     if encoder.weights_hash != said["weights_sha256"]:
         raise InputError(
-            f"The weights of {said['encoder']} are not those that the run was embedded with: give them by --weights."
+            f"The weights of {said['encoder']} differ from those of the run: give the original ones with --weights."
         )
     return encoder

@@ -26,7 +26,7 @@ FORMAT = 1
 
 
 class State(NamedTuple):
-    """Where a tuning is after an epoch."""
+    """The state after an epoch."""
 
     epoch: int
     tensors: dict[str, Tensor]
@@ -43,12 +43,12 @@ class TuningCheckpoint:
     output : Path
         The file that is being made; the folder has its name with ``.checkpoint`` behind it.
     hyperparameters : dict, ready for JSON
-        All that decides the result.
+        Everything that determines the result.
 
     Raises
     ------
     InputError
-        If a checkpoint of other hyperparameters is there.
+        If the checkpoint has other hyperparameters.
     """
 
     def __init__(self, output: Path, hyperparameters: dict[str, Any]) -> None:
@@ -88,13 +88,13 @@ class TuningCheckpoint:
             raise InputError(f"{self._state} is damaged ({first_line(error)}): remove {self.folder}.") from error
 
     def save(self, state: State) -> None:
-        """Put a state in the place of the last one."""
+        """Replace the last state."""
         tensors = {name: value.detach().contiguous() for name, value in state.tensors.items()}
         with replacing(self._state) as file:
             file.write(save(tensors, {"notes": json.dumps({"epoch": state.epoch, **state.notes})}))
 
     def remove(self) -> None:
-        """The output is there: nothing is left to go on with."""
+        """Remove the checkpoint once the output is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -192,7 +192,7 @@ class Tuning:
         return State(epoch, tensors, {"scaler": self._scaler.state_dict(), **notes})
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         with torch.no_grad():
             for name, value in self._trained.items():
                 value.copy_(state.tensors[name])
