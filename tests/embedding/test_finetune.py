@@ -406,7 +406,9 @@ def test_an_encoder_that_makes_all_images_alike_is_not_written(convolutions, ite
     alike = Losses(math.log(15), math.log(7))
     monkeypatch.setattr(Tuning, "step", lambda *_: alike)
     monkeypatch.setattr(Tuning, "state", lambda *_: State(1, {}, {}))
-    with pytest.raises(InputError, match=r"made all images alike: give a smaller --learning-rate than 0\.05"):
+    with pytest.raises(
+        InputError, match=r"all images have the same embedding: give a smaller --learning-rate than 0\.05"
+    ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
     assert not list(tmp_path.iterdir())
 

@@ -503,7 +503,7 @@ def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals)
     decide("junk", rows=[0], junk=True)
     background = Background(bench)
     background.refit(0)
-    with pytest.raises(InputError, match="A new fit is running already"):
+    with pytest.raises(InputError, match="A refit is already running"):
         background.refit(0)
     assert wait_for(background.refitting)["status"] == "done"
     state = client.get("/api/state").json()

@@ -446,7 +446,7 @@ def test_the_page_says_what_there_is(seven, tmp_path):
 
 def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
     found = page_of(with_issue(seven), tmp_path)
-    assert "Label issues Each label was hidden from a part of the committee." in found.words
+    assert "Label issues Each label was held out from some members of the committee." in found.words
     assert "a bee bee" in found.words
     assert "2.0%" in found.words
     assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
@@ -526,7 +526,7 @@ def test_the_map_in_the_page_is_that_of_the_rows(discovery, tmp_path):
     places = np.array([[0.0, 0.0], [4.0, 2.0], [2.0, 1.0]], dtype=np.float32)
     found = page_of(discovery, tmp_path, on_map=PageMap("UMAP", np.array([3, 7, 59]), places))
     assert "by UMAP" in found.words
-    assert "It shows 3 of the 60 rows" in found.words
+    assert "It shows a stratified sample of 3 of the 60 rows" in found.words
     data = json.loads(found.scripts[0])
     within = np.frombuffer(base64.b64decode(data["places"]), "<u2").reshape(3, 2)
     assert within.tolist() == [[0, 16384], [65535, 49151], [32768, 32768]]
@@ -562,7 +562,7 @@ def test_images_that_have_moved_are_shown_from_where_they_are_now(command, tmp_p
     assert "could not be opened" not in Path("now.html").read_text()
     assert Path("now.html").read_text().count("data:image/jpeg") >= 6
     code, _, err = command("report", "run", "-o", "no.html", "--images", "nowhere")
-    assert (code, err) == (2, "rpim: --images nowhere is not a folder: give the one that the images are in.\n")
+    assert (code, err) == (2, "rpim: --images nowhere is not a folder: give the folder of the images.\n")
 
 
 def test_moved_images_are_counted_and_stand_by_name(tmp_path):
@@ -659,7 +659,7 @@ def test_figures_hold_the_numbers(discovery):
 def test_figures_that_cannot_be_drawn(discovery, monkeypatch):
     single = fitted(feature_set())
     single.model.history_ = [{"inertia": 1.0}]
-    with pytest.raises(InputError, match="single step"):
+    with pytest.raises(InputError, match="no training history"):
         history_figure(single)
     monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
     with pytest.raises(InputError, match=re.escape("pip install 'rpim[notebook]'")):
