@@ -304,7 +304,7 @@ def test_decisions_that_do_not_fit_are_one_sentence(decide):
     assert "no longer exists" in decide("rename", 409, number=77, name="x")["problem"]
     assert "already called ant" in decide("rename", 409, number=3, name="ant")["problem"]
     assert "not among the 120" in decide("junk", 409, rows=[120], junk=True)["problem"]
-    assert "1 to 200 visible" in decide("move", 409, rows=[1])["problem"]
+    assert "1 to 200 printable" in decide("move", 409, rows=[1])["problem"]
 
 
 def test_a_name_with_markup_stays_text(client, decide):
