@@ -47,8 +47,8 @@ def with_map(run: Path) -> Path:
     """A map that is there, so that none is made in the background of what is measured: a round cloud a class."""
     random = np.random.RandomState(0)
     classes = np.unique(Discovery.load(run).labels, return_inverse=True)[1]
-    places = 40 * random.rand(classes.max() + 1, 2)[classes] + random.randn(len(classes), 2)
-    np.save(run / MAP_FILE, places.astype(np.float32))
+    positions = 40 * random.rand(classes.max() + 1, 2)[classes] + random.randn(len(classes), 2)
+    np.save(run / MAP_FILE, positions.astype(np.float32))
     return run
 
 

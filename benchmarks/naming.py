@@ -25,9 +25,8 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS
 from rpim import RPIM, FeatureSet, InfoMaxObjective
-from rpim.benchmark.protocol import divide, make_case
-from rpim.runs.keywords import class_tf_idf, keywords
-from rpim.runs.words import words_of
+from rpim.benchmark.protocol import make_case, split_features
+from rpim.runs.keywords import class_tf_idf, keywords, words_of
 
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4
@@ -39,7 +38,7 @@ COMPARED = ("four keywords", "their first four words", "the formula alone", "fre
 def run_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
     """The share of new classes that are named, and how many names of other new classes the same words hold."""
     path = folder / "features" / f"{DATA_SETS[data_set]}.npz"
-    parts = divide(FeatureSet.read(path))
+    parts = split_features(FeatureSet.read(path))
     case = make_case(parts, seed)
     with np.load(path, allow_pickle=False) as stored:
         names = [str(stored["label_names"][c]) for c in parts.classes]

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from rpim import FeatureSet
-from rpim.benchmark.protocol import KNOWN_SHARE, divide, labelled_share, make_case
+from rpim.benchmark.protocol import KNOWN_SHARE, labelled_share, make_case, split_features
 from rpim.benchmark.splits import read_splits
 
 DATA_SETS = {
@@ -53,10 +53,10 @@ def load(folder: Path, name: str, seed: int, known_share: float | None = None) -
     With a ``known_share`` so many of the classes are known, drawn by the seed, whatever list there is.
     """
     stored, _, _ = name.partition("-")
-    parts = divide(FeatureSet.read(folder / "features" / f"{DATA_SETS[stored]}.npz"))
+    parts = split_features(FeatureSet.read(folder / "features" / f"{DATA_SETS[stored]}.npz"))
     if name != stored:
         ratio = TAILS[name.removeprefix(stored)]
-        parts = divide(parts.train.subset(long_tail(parts.truth, len(parts.classes), ratio, seed)))
+        parts = split_features(parts.train.subset(long_tail(parts.truth, len(parts.classes), ratio, seed)))
     listed = LISTS.get(stored)
     split = None
     if listed is not None and known_share is None:

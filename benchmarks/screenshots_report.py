@@ -18,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from protocol import DATA_SETS
 from rpim import RPIM, Discovery, FeatureSet
-from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.protocol import make_case, split_features
 from rpim.report import write_report
 from rpim.report.page_map import careful_map
 
@@ -29,7 +29,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def make_page(folder: Path, target: Path) -> None:
     """Discover the intents that have no label, and write the report."""
     path = folder / "features" / f"{DATA_SETS[SET]}.npz"
-    case = make_case(divide(FeatureSet.read(path)), SEED)
+    case = make_case(split_features(FeatureSet.read(path)), SEED)
     with np.load(path, allow_pickle=False) as stored:
         names = stored["label_names"]
     features = dataclasses.replace(

@@ -12,12 +12,28 @@ if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
     from rpim.data.row_files import RowFiles
     from rpim.embedding.embed import embed
+    from rpim.embedding.finetune import finetune
+    from rpim.embedding.sources import read_source
     from rpim.engines.ray import on_ray
-    from rpim.estimators import GCD, ORCA, PIM, RIM, RPIM, TIM, UNO, KMeans, RankStats
+    from rpim.estimators import (
+        GCD,
+        ORCA,
+        PIM,
+        RIM,
+        RPIM,
+        TIM,
+        UMAPHDBSCAN,
+        UNO,
+        KMeans,
+        RankStats,
+        SelfTraining,
+        SpreadLabels,
+    )
     from rpim.estimators.n_classes import estimate_n_classes
     from rpim.estimators.objective import InfoMaxObjective
     from rpim.estimators.scoring import gcd_scorer
     from rpim.metrics import expected_calibration_error, gcd_accuracy
+    from rpim.report.figures import confusion_figure, history_figure, map_figure
     from rpim.report.page import write_report
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
@@ -29,6 +45,7 @@ __all__ = [
     "RIM",
     "RPIM",
     "TIM",
+    "UMAPHDBSCAN",
     "UNO",
     "Discovery",
     "FeatureSet",
@@ -38,13 +55,20 @@ __all__ = [
     "Predictor",
     "RankStats",
     "RowFiles",
+    "SelfTraining",
+    "SpreadLabels",
     "__version__",
+    "confusion_figure",
     "embed",
     "estimate_n_classes",
     "expected_calibration_error",
+    "finetune",
     "gcd_accuracy",
     "gcd_scorer",
+    "history_figure",
+    "map_figure",
     "on_ray",
+    "read_source",
     "write_report",
 ]
 
@@ -54,12 +78,28 @@ _MODULES = {
     "data.feature_set": ["FeatureSet"],
     "data.row_files": ["RowFiles"],
     "embedding.embed": ["embed"],
+    "embedding.finetune": ["finetune"],
+    "embedding.sources": ["read_source"],
     "engines.ray": ["on_ray"],
-    "estimators": ["GCD", "ORCA", "PIM", "RIM", "RPIM", "TIM", "UNO", "KMeans", "RankStats"],
+    "estimators": [
+        "GCD",
+        "ORCA",
+        "PIM",
+        "RIM",
+        "RPIM",
+        "TIM",
+        "UMAPHDBSCAN",
+        "UNO",
+        "KMeans",
+        "RankStats",
+        "SelfTraining",
+        "SpreadLabels",
+    ],
     "estimators.n_classes": ["estimate_n_classes"],
     "estimators.objective": ["InfoMaxObjective"],
     "estimators.scoring": ["gcd_scorer"],
     "metrics": ["expected_calibration_error", "gcd_accuracy"],
+    "report.figures": ["confusion_figure", "history_figure", "map_figure"],
     "report.page": ["write_report"],
     "runs.discovery": ["Discovery"],
     "runs.predictor": ["Predictor"],

@@ -11,20 +11,20 @@ import pytest
 
 from rpim import FeatureSet, InputError
 from rpim.benchmark.nid import NidDraw, NidList, find_lists, read_lists
-from rpim.benchmark.protocol import divide
+from rpim.benchmark.protocol import split_features
 
 TRUTH = np.repeat(np.arange(8), 30)
-PARTS = np.where(np.arange(240) % 3 == 2, "test", np.where(np.arange(240) % 10 == 0, "dev", "train"))
+SPLIT = np.where(np.arange(240) % 3 == 2, "test", np.where(np.arange(240) % 10 == 0, "dev", "train"))
 
 
 def features(**changed) -> FeatureSet:
     noise = np.random.RandomState(0).randn(240, 8)
-    return FeatureSet.from_arrays(**{"X": np.eye(8)[TRUTH] + 0.3 * noise, "labels": TRUTH, "split": PARTS, **changed})
+    return FeatureSet.from_arrays(**{"X": np.eye(8)[TRUTH] + 0.3 * noise, "labels": TRUTH, "split": SPLIT, **changed})
 
 
 def save(name: str = "banking77.npz", **arrays) -> str:
     held = features()
-    given = {"nid_split": PARTS, "split": np.where(PARTS == "test", "test", "train"), **arrays}
+    given = {"nid_split": SPLIT, "split": np.where(SPLIT == "test", "test", "train"), **arrays}
     np.savez(name, features=held.X, labels=TRUTH, **{k: v for k, v in given.items() if v is not None})
     return name
 
@@ -34,7 +34,7 @@ def lists(change=lambda one: one, seeds=(0, 1)) -> dict[str, object]:
 
     def one(share):
         known = list(range(round(share * 8)))
-        labelled = [int(row) for c in known for row in np.flatnonzero((c == TRUTH) & (PARTS == "train"))[:2]]
+        labelled = [int(row) for c in known for row in np.flatnonzero((c == TRUTH) & (SPLIT == "train"))[:2]]
         return change({"known": known, "labelled": labelled})
 
     return {str(share): {f"seed{seed}": one(share) for seed in seeds} for share in (0.25, 0.5, 0.75)}
@@ -45,10 +45,10 @@ def lists(change=lambda one: one, seeds=(0, 1)) -> dict[str, object]:
 
 def test_the_draw_by_hand():
     """RandomState(3) permutes 8 classes; a tenth of 18 or so training rows is 2, and dev rows are in no part."""
-    case = NidDraw(0.5).case(divide(features()), 3)
+    case = NidDraw(0.5).case(split_features(features()), 3)
     expected = np.sort(np.random.RandomState(3).permutation(8)[:4])
     assert case.known.tolist() == expected.tolist()
-    train = np.flatnonzero(PARTS == "train")
+    train = np.flatnonzero(SPLIT == "train")
     np.testing.assert_array_equal(case.truth, TRUTH[train])
     random = np.random.RandomState(3)
     for c in expected:
@@ -56,32 +56,32 @@ def test_the_draw_by_hand():
         assert np.flatnonzero(case.y == c).tolist() == sorted(rows[: round(len(rows) / 10)])
     assert (case.y >= 0).sum() == 8
     assert case.n_classes == 8
-    assert len(case.test.truth) == (PARTS == "test").sum() == 80
-    assert case.unused == (PARTS == "dev").sum()
+    assert len(case.test.truth) == (SPLIT == "test").sum() == 80
+    assert case.unused == (SPLIT == "dev").sum()
 
 
 def test_a_class_of_few_rows_keeps_one_label():
     few = np.repeat(np.arange(4), 3)
     small = FeatureSet.from_arrays(np.eye(12), labels=few, split=["train", "train", "test"] * 4)
-    case = NidDraw(0.5).case(divide(small), 0)
+    case = NidDraw(0.5).case(split_features(small), 0)
     assert sorted(case.y[case.y >= 0]) == case.known.tolist()
 
 
 def test_shares_of_known_classes():
-    parts = divide(features())
+    parts = split_features(features())
     assert [len(NidDraw(share).case(parts, 0).known) for share in (0.25, 0.5, 0.75)] == [2, 4, 6]
 
 
 def test_lists_say_which_classes_and_rows_of_the_whole_set():
-    rows = np.flatnonzero((TRUTH < 2) & (PARTS == "train"))[[0, 5, 20, 30]]
-    case = NidDraw(0.25, NidList((1, 0), tuple(rows.tolist()))).case(divide(features()), 9)
+    rows = np.flatnonzero((TRUTH < 2) & (SPLIT == "train"))[[0, 5, 20, 30]]
+    case = NidDraw(0.25, NidList((1, 0), tuple(rows.tolist()))).case(split_features(features()), 9)
     assert case.known.tolist() == [0, 1]
-    labelled = np.flatnonzero(PARTS == "train")[case.y >= 0]
+    labelled = np.flatnonzero(SPLIT == "train")[case.y >= 0]
     assert labelled.tolist() == rows.tolist()
     np.testing.assert_array_equal(case.y[case.y >= 0], TRUTH[rows])
 
 
-FIRST = {c: int(np.flatnonzero((c == TRUTH) & (PARTS == "train"))[0]) for c in range(8)}
+FIRST = {c: int(np.flatnonzero((c == TRUTH) & (SPLIT == "train"))[0]) for c in range(8)}
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ FIRST = {c: int(np.flatnonzero((c == TRUTH) & (PARTS == "train"))[0]) for c in r
 )
 def test_lists_that_do_not_fit(known, labelled, message):
     with pytest.raises(InputError, match=message):
-        NidDraw(0.25, NidList(known, labelled)).case(divide(features()), 0)
+        NidDraw(0.25, NidList(known, labelled)).case(split_features(features()), 0)
 
 
 def test_without_test_rows_there_is_nothing_to_measure():
     with pytest.raises(InputError, match="no row whose part is called test"):
-        NidDraw(0.5).case(divide(features(split=None)), 0)
+        NidDraw(0.5).case(split_features(features(split=None)), 0)
 
 
 def test_the_file_of_a_set_in_a_folder(tmp_path):
@@ -162,7 +162,7 @@ def test_the_whole_protocol_and_its_resuming(benchmark):
         ("gcd", "0.75", "12"),
     ]
     for row in table:
-        assert (row["rows"], row["test_rows"]) == (str((PARTS == "train").sum()), "80")
+        assert (row["rows"], row["test_rows"]) == (str((SPLIT == "train").sum()), "80")
         assert float(row["test_all"]) > 0.6
     before = Path("out/cells.jsonl").read_text()
     code, again, err = benchmark(*arguments, "--seeds", "0")

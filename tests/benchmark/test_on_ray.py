@@ -105,8 +105,8 @@ def test_the_command(ray_here, benchmark):
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("--jobs is for cells on this machine alone", ["--ray", "--jobs", 2]),
-        ("--workers says how many workers --ray is to use", ["--workers", 2]),
+        ("--jobs is for one machine", ["--ray", "--jobs", 2]),
+        ("--workers is the number of Ray workers", ["--workers", 2]),
         ("workers were asked for: ask for fewer", ["--ray", "--workers", 999]),
     ],
 )

@@ -19,14 +19,13 @@ from rpim._common.palette import palette
 from rpim.benchmark import outcomes, page
 from rpim.benchmark.cells import digest
 from rpim.benchmark.entries import Method
-from rpim.benchmark.figures import Figure, by_transform, compared, make_figures
-from rpim.benchmark.outcome_figures import focus_classes
+from rpim.benchmark.figures import Figure, by_transform, compared, focus_classes, make_figures
 from rpim.benchmark.outcomes import Outcome, outcome_file, principal, read_outcome, sample_rows
 from rpim.benchmark.page import bold, render
 from rpim.benchmark.results import Table
 from rpim.benchmark.studies import Study
 from rpim.metrics import gcd_accuracy
-from rpim.runs.confusion import confusion, most_confused, taken_by
+from rpim.runs.evaluation import confusion, most_confused, taken_by
 
 FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 TRUTH = np.repeat(np.arange(6), 20)

@@ -26,7 +26,7 @@ from rpim.benchmark.cell import measure, peak_memory_mb
 from rpim.benchmark.cells import CellFile, planned_cells
 from rpim.benchmark.entries import Method
 from rpim.benchmark.plan import make_plan
-from rpim.benchmark.protocol import Case, divide
+from rpim.benchmark.protocol import Case, split_features
 from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
@@ -44,7 +44,7 @@ def rows(seed: int) -> np.ndarray:
 
 
 def make_case(features: FeatureSet, *arguments, **options) -> Case:
-    return case_of_parts(divide(features), *arguments, **options)
+    return case_of_parts(split_features(features), *arguments, **options)
 
 
 def save(name: str, seed: int = 0, **arrays) -> str:
@@ -501,7 +501,7 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     reason = "X has 1 row (7) of zeros only, which cannot be normalized: remove or embed again."
     assert err == (
         f"rpim: kmeans on broken, seed 0: {reason}\nrpim: gcd on broken, seed 0: {reason}\n"
-        "rpim: 2 of 4 cells failed; the same command tries them again.\n"
+        "rpim: 2 of 4 cells failed; the same command retries them.\n"
     )
     assert f"* Failed: gcd on broken, seed 0: {reason}" in out
     assert [bool(row["all"]) for row in read_csv("out")] == [True, True, False, False]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from rpim import RPIM, FeatureSet, InfoMaxObjective, InputError
-from rpim.benchmark import paper
 from rpim.benchmark.cells import planned_cells
 from rpim.benchmark.entries import checked_methods
 from rpim.benchmark.plan import make_plan
-from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.protocol import make_case, split_features
+from rpim.benchmark.published_results import PAPER_SYSTEMS, paper_results, paper_rows
 from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
 from rpim.estimators import KMeans
 from rpim.runs.saved_model import METHODS
@@ -42,14 +42,14 @@ def by_name(name: str, which: int = 0):
 def test_rows_bear_the_papers_names():
     fixed, tuned = studies_of("ablation")
     (transforms,), (eta,), (main,) = map(studies_of, ("transforms", "eta", "main"))
-    assert [method.name for method in fixed.methods] == list(paper.settings("ablation_fixed_wd_0.01"))
-    assert {method.name for method in tuned.methods} == {*paper.settings("ablation_tuned_wd")}
-    expected = {*paper.settings("transformations"), *paper.settings("transformations_mlp")}
+    assert [method.name for method in fixed.methods] == list(paper_rows("ablation_fixed_wd_0.01"))
+    assert {method.name for method in tuned.methods} == {*paper_rows("ablation_tuned_wd")}
+    expected = {*paper_rows("transformations"), *paper_rows("transformations_mlp")}
     assert {method.name for method in transforms.methods} == expected
-    assert [method.name for method in eta.methods] == list(paper.settings("eta_sensitivity"))
+    assert [method.name for method in eta.methods] == list(paper_rows("eta_sensitivity"))
     # The ResNet of the first ORCA row has no place among features that are all the same.
-    ours = {paper.SYSTEMS.get(method.name, method.name) for method in main.methods}
-    assert {*paper.settings("main")} - ours == {"ORCA (ICLR-22)"}
+    ours = {PAPER_SYSTEMS.get(method.name, method.name) for method in main.methods}
+    assert {*paper_rows("main")} - ours == {"ORCA (ICLR-22)"}
 
 
 def test_every_row_of_the_paper_finds_its_figures():
@@ -57,7 +57,7 @@ def test_every_row_of_the_paper_finds_its_figures():
         for study in studies_of(name):
             for method in study.methods:
                 if method.name in SYSTEMS.values() or name != "main":
-                    assert paper.figures(study.paper, method.name, "cub") is not None, method.name
+                    assert paper_results(study.paper, method.name, "cub") is not None, method.name
 
 
 def test_what_the_rows_are():
@@ -148,8 +148,8 @@ def test_seeds_that_are_given_go_before_those_of_a_study():
 def test_only_training_rows_are_in_the_problem():
     split = np.where(TRAIN, "train", np.where(np.arange(120) % 8 == 0, "test", "dev"))
     features = FeatureSet.from_arrays(np.arange(240.0).reshape(120, 2), labels=TRUTH, split=split)
-    case = make_case(divide(features), 0)
-    alone = make_case(divide(FeatureSet.from_arrays(features.X[TRAIN], labels=TRUTH[TRAIN])), 0)
+    case = make_case(split_features(features), 0)
+    alone = make_case(split_features(FeatureSet.from_arrays(features.X[TRAIN], labels=TRUTH[TRAIN])), 0)
     np.testing.assert_array_equal(case.features.X, features.X[TRAIN])
     np.testing.assert_array_equal(case.y, alone.y)
     np.testing.assert_array_equal(case.truth, TRUTH[TRAIN])
@@ -161,7 +161,7 @@ def test_only_training_rows_are_in_the_problem():
 def test_a_class_of_the_test_rows_alone_is_not_there_to_be_discovered():
     """Class 0 is in no training row: the others keep their numbers, and none but them can be known."""
     features = FeatureSet.from_arrays(np.eye(120), labels=TRUTH, split=np.where(TRUTH > 0, "train", "test"))
-    case = make_case(divide(features), 0, known_share=0.8)
+    case = make_case(split_features(features), 0, known_share=0.8)
     assert case.n_classes == 5
     assert len(case.known) == 4
     assert {*case.known} < {1, 2, 3, 4, 5}
@@ -172,7 +172,7 @@ def test_the_fingerprint_knows_the_test_rows():
     def fingerprint(truth, split, shift=0.0):
         X = np.eye(8) + 0.0
         X[7] += shift
-        parts = divide(FeatureSet.from_arrays(X, truth=truth, split=split, ids=range(8)))
+        parts = split_features(FeatureSet.from_arrays(X, truth=truth, split=split, ids=range(8)))
         return make_case(parts, 0).fingerprint(parts.fingerprint())
 
     truth, parts = list("abcdabcd"), ["train"] * 6 + ["test"] * 2
@@ -190,7 +190,7 @@ def test_the_fingerprint_knows_the_test_rows():
 def test_parts_without_one_called_train():
     features = FeatureSet.from_arrays(np.eye(4), labels=[0, 0, 1, 1], split=["training", "training", "test", "test"])
     with pytest.raises(InputError, match=r"no row is of the part called train \(there are: test, training\)"):
-        divide(features)
+        split_features(features)
 
 
 # Whole commands

@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from rpim.benchmark import paper
 from rpim.benchmark.entries import Method
+from rpim.benchmark.published_results import PAPER_NOTE, paper_results
 from rpim.benchmark.results import Results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import as_csv, markdown, notes, tables
@@ -119,9 +119,9 @@ def test_the_papers_figures_stand_beside_a_set_of_the_papers_name():
     accuracy = tables([study], records)[0]
     assert accuracy.header == ["method", "cub200_lite", "cub200_lite, paper", "mine", "average", "confusion"]
     assert [row[2] for row in accuracy.rows] == ["66.8/77.3/61.5", "—"]
-    assert paper.NOTE in accuracy.note
+    assert PAPER_NOTE in accuracy.note
     without = tables([study], [r for r in records if r["set"] == "mine"])[0]
-    assert paper.NOTE not in without.note
+    assert PAPER_NOTE not in without.note
 
 
 def test_a_row_for_each_seed():
@@ -192,27 +192,27 @@ def test_new_intent_discovery_beside_what_is_published():
     assert shares == ["0.25", "0.25", "0.75", "0.75"]
 
 
-def test_arrivals_with_the_ways_beside_each_other():
-    def cell(way, arrival, data_set, seed, value, newest):
+def test_batches_with_the_ways_beside_each_other():
+    def cell(way, batch, data_set, seed, value, newest):
         more = {
             "way": way,
-            "arrival": arrival,
-            "earlier": None if arrival == 1 else 0.5,
+            "batch": batch,
+            "earlier": None if batch == 1 else 0.5,
             "newest": newest,
             "unknown": None,
             "n_classes_used": 6 + seed,
             "n_classes_true": 7,
-            "seconds": 2.0 * arrival,
+            "seconds": 2.0 * batch,
         }
         return record("rpim", data_set, seed, value, **more)
 
-    study = Study("arrivals", "Classes that come later", (Method("rpim", "rpim"),), (0, 1), layout="arrivals")
+    study = Study("batches", "Classes that come later", (Method("rpim", "rpim"),), (0, 1), layout="batches")
     records = [
-        cell(way, arrival, name, seed, value + 0.2 * seed, 0.3)
+        cell(way, batch, name, seed, value + 0.2 * seed, 0.3)
         for seed in (0, 1)
         for name in ("birds", "cars")
         for way, value in (("predict", 0.4), ("extend", 0.6))
-        for arrival in (1, 2, 3)
+        for batch in (1, 2, 3)
     ]
     failed = {
         "method": "rpim",
@@ -226,7 +226,7 @@ def test_arrivals_with_the_ways_beside_each_other():
     found, costs = tables([study], [*records, failed])
     assert found.header == [
         "method",
-        "arrival",
+        "batch",
         "birds",
         "birds, classes",
         "cars",
@@ -248,11 +248,11 @@ def test_arrivals_with_the_ways_beside_each_other():
     assert found.rows[7][-1] == "6.0"
     assert "Mean over 2 seeds" in found.note
     assert costs.rows[1] == ["birds", "rpim, extend", "70.0", "70.0", "6, 7", "4,800", "4.0", "300"]
-    assert "means over seeds and arrivals" in costs.note
-    assert "seconds those of an arrival" in costs.note
+    assert "means over seeds and batches" in costs.note
+    assert "seconds those of a batch" in costs.note
     assert notes(Results([*records, failed])) == ["Failed: rpim, refit on cars, seed 0: no luck"]
     line = list(csv.DictReader(as_csv(records).splitlines()))[4]
-    shown = [line[name] for name in ("way", "arrival", "all", "earlier", "newest", "n_classes_true", "n_classes_used")]
+    shown = [line[name] for name in ("way", "batch", "all", "earlier", "newest", "n_classes_true", "n_classes_used")]
     assert shown == ["extend", "2", "0.6", "0.5", "0.3", "7", "6"]
     assert "unknown_in_known" not in line
 
@@ -270,4 +270,4 @@ def test_arrivals_with_the_ways_beside_each_other():
     ],
 )
 def test_names_of_the_papers_sets(name, expected):
-    assert paper.figures(["main"], "RPIM", name) == expected
+    assert paper_results(["main"], "RPIM", name) == expected

@@ -13,7 +13,7 @@ from PIL import Image
 
 from rpim import FeatureSet, InputError
 from rpim.embedding.sources import is_source, read_source
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 X = np.eye(3, dtype=np.float32)
 

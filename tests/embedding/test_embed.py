@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 import rpim
 from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding import embedding
+from rpim.embedding import embed as embedding
 from rpim.embedding.embed import embed
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
 from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing, Unusable
@@ -351,7 +351,7 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path):
     """kill -9 in the middle: the parts that were written are not computed again, and the file is the same."""
     slow = (
         "import os, time\n"
-        "from rpim.embedding import embedding, images\n"
+        "from rpim.embedding import embed as embedding, images\n"
         "embedding.SECONDS_A_PART = 0\n"
         "waits = [*map(float, os.environ['WAITS'].split()), *[0] * 99]\n"
         "encode = images.TimmEncoder.encode\n"
@@ -399,7 +399,7 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path):
     killed.communicate()
     out, _ = start("f.parquet").communicate(timeout=120)
     assert out.count("batch") == 10 - 2
-    assert "after 16 that were done before" in out
+    assert "16 were resumed from a checkpoint" in out
     start("whole.parquet").communicate(timeout=120)
     assert (tmp_path / "f.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not list(tmp_path.glob("*.parts"))

@@ -98,13 +98,13 @@ def test_later_rows_are_embedded_the_same_way(small_vit, tmp_path):
     assert again.metadata() == encoder.metadata()
     others = {name: value + 1 for name, value in load_weights(small_vit).items()}
     save_file(others, tmp_path / "others.safetensors")
-    with pytest.raises(InputError, match="not those that the run was embedded with"):
+    with pytest.raises(InputError, match="differ from those of the run"):
         encoder_of(encoder.metadata(), tmp_path / "others.safetensors")
     said = encoder.metadata()
     said["embedding"]["weights"] = str(tmp_path / "gone.safetensors")
     with pytest.raises(InputError, match=r"no longer at .*gone.safetensors: give --weights"):
         encoder_of(said)
-    with pytest.raises(InputError, match="not made of embeddings by rpim embed"):
+    with pytest.raises(InputError, match="were not embedded by rpim embed"):
         encoder_of({"encoder": "mine"})
 
 

@@ -22,14 +22,13 @@ from safetensors.torch import save_file
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.contrastive import self_supervised_terms, supervised_terms
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.finetune import finetune, readable_images
 from rpim.embedding.images import TimmEncoder, read_header
 from rpim.embedding.items import Items
 from rpim.embedding.last_block import LastBlock
 from rpim.embedding.pictures import Preprocessing
-from rpim.embedding.tuning import Losses, Tuning, batches
-from rpim.embedding.tuning_checkpoint import State
+from rpim.embedding.tuning import Losses, State, Tuning, batches
 from rpim.embedding.views import FreshViews, ViewBank
 
 QUICK = {"epochs": 3, "batch_size": 8, "learning_rate": 0.05, "views": 2}
@@ -52,7 +51,7 @@ def make_encoder(folder, name, size=None):
 @pytest.fixture(autouse=True)
 def _small_projection(monkeypatch):
     """What is tested does not depend on its width, and most of the time would go there."""
-    monkeypatch.setattr("rpim.embedding.projection.HIDDEN", 32)
+    monkeypatch.setattr("rpim.embedding.contrastive.HIDDEN", 32)
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +277,8 @@ def test_both_losses_fall(convolutions, items, tmp_path):
 
 @pytest.mark.parametrize("views", [0, 2])
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(convolutions, items, tmp_path, monkeypatch, views):
-    settings = {**QUICK, "views": views}
-    whole = finetune(items, convolutions, tmp_path / "whole.safetensors", **settings)
+    hyperparameters = {**QUICK, "views": views}
+    whole = finetune(items, convolutions, tmp_path / "whole.safetensors", **hyperparameters)
     step, steps = Tuning.step, []
 
     def killed(self, *arguments):
@@ -290,9 +289,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(convolutions, items
 
     monkeypatch.setattr(Tuning, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        finetune(items, convolutions, tmp_path / "killed.safetensors", **settings)
+        finetune(items, convolutions, tmp_path / "killed.safetensors", **hyperparameters)
     assert not (tmp_path / "killed.safetensors").exists()
-    gone_on = finetune(items, convolutions, tmp_path / "killed.safetensors", **settings)
+    gone_on = finetune(items, convolutions, tmp_path / "killed.safetensors", **hyperparameters)
     assert len(steps) == 4 + 4  # the first epoch was not done again
     assert not changed(weights(whole), weights(gone_on))
     said = [read_header(tmp_path / f"{name}.safetensors")["tuning"]["losses"] for name in ("whole", "killed")]
@@ -315,9 +314,11 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     monkeypatch.setattr(Tuning, "step", killed)
     with pytest.raises(KeyboardInterrupt):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
-    with pytest.raises(InputError, match=r"t.safetensors.checkpoint is of a tuning with other settings \(epochs, seed"):
+    with pytest.raises(
+        InputError, match=r"t.safetensors.checkpoint belongs to a run with other hyperparameters \(epochs, seed"
+    ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **{**QUICK, "epochs": 9}, seed=1)
-    (tmp_path / "t.safetensors.checkpoint" / "settings.json").write_text("{")
+    (tmp_path / "t.safetensors.checkpoint" / "hyperparameters.json").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
 
@@ -405,7 +406,9 @@ def test_an_encoder_that_makes_all_images_alike_is_not_written(convolutions, ite
     alike = Losses(math.log(15), math.log(7))
     monkeypatch.setattr(Tuning, "step", lambda *_: alike)
     monkeypatch.setattr(Tuning, "state", lambda *_: State(1, {}, {}))
-    with pytest.raises(InputError, match=r"made all images alike: give a smaller --learning-rate than 0\.05"):
+    with pytest.raises(
+        InputError, match=r"all images have the same embedding: give a smaller --learning-rate than 0\.05"
+    ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
     assert not list(tmp_path.iterdir())
 
@@ -497,4 +500,4 @@ def test_ctrl_c_says_how_to_go_on(command, source, tmp_path, monkeypatch):
         "tuned.safetensors",
     )
     assert (code, out) == (2, "")
-    assert err == "rpim: interrupted; the same command goes on after the last whole epoch.\n"
+    assert err == "rpim: interrupted; the same command resumes after the last complete epoch.\n"

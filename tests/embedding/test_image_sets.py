@@ -17,13 +17,11 @@ from safetensors.torch import save_file
 from scipy.io import savemat
 
 from rpim import FeatureSet, InputError
-from rpim.benchmark.paper_lists import known_classes
-from rpim.benchmark.paper_statistics import STATISTICS, check_statistics
-from rpim.benchmark.protocol import Case, divide, make_case
-from rpim.benchmark.splits import Split
+from rpim.benchmark.protocol import Case, make_case, split_features
+from rpim.benchmark.raw_images import STATISTICS, check_statistics
+from rpim.benchmark.splits import Split, known_classes
 from rpim.data.formats.pickles import load_pickle
-from rpim.embedding.image_sets import READERS, read_image_set
-from rpim.embedding.image_sets.class_folders import gcds_hundred
+from rpim.embedding.image_sets import READERS, gcds_hundred, read_image_set
 from rpim.embedding.libraries import library
 
 COLOURS = np.random.RandomState(0).randint(0, 256, (200, 3), dtype=np.uint8)
@@ -478,7 +476,9 @@ def test_the_folder_of_gcds_lists(tmp_path):
 def case_of(sizes: list[int], known: range | list[int]) -> Case:
     """A problem of classes with so many training rows each."""
     truth = np.repeat(np.arange(len(sizes)), sizes)
-    return make_case(divide(FeatureSet.from_arrays(np.ones((len(truth), 1)), labels=truth)), 0, Split(tuple(known)))
+    return make_case(
+        split_features(FeatureSet.from_arrays(np.ones((len(truth), 1)), labels=truth)), 0, Split(tuple(known))
+    )
 
 
 def test_sizes_of_the_paper():
@@ -514,7 +514,7 @@ def test_the_real_data_sets_have_the_papers_sizes(name):
     split = known_classes(name, lists if lists.exists() else None)
     items = read_image_set(name, Path(place, name), split.imagenet_classes)
     features = FeatureSet.from_arrays(np.ones((len(items), 1)), labels=items.labels, split=items.split)
-    assert check_statistics(name, make_case(divide(features), 0, split))
+    assert check_statistics(name, make_case(split_features(features), 0, split))
 
 
 # rpim benchmark --data
@@ -637,7 +637,7 @@ def test_an_interruption_while_embedding(benchmark, embedded):
     data = ("--data", "cifar10=cifar", *FAST, "-o", "out")
     code, out, err = benchmark(*data, "--encoder", "interrupted")
     assert (code, out) == (2, "")
-    assert err == "rpim: interrupted while images were embedded; the same command goes on from there.\n"
+    assert err == "rpim: interrupted while embedding images; the same command resumes.\n"
     # Nothing was finished, so that another encoder may do it.
     assert benchmark(*data, "--encoder", "colours")[0] == 0
     assert [encoder for _, encoder in embedded] == ["interrupted", "colours"]
@@ -708,7 +708,7 @@ BAD_INPUT = {
         "The set 'cub': the split list has classes that the set has not (77)",
     ),
     "same name": (lambda: (as_features("cifar10.npz"), *cifar("--encoder", "e")), "both called 'cifar10'"),
-    "protocol": (lambda: cifar("--encoder", "e", "--protocol", "arrivals"), "--data is given with the protocol arr"),
+    "protocol": (lambda: cifar("--encoder", "e", "--protocol", "batches"), "--data is given with the protocol arr"),
     "method": (lambda: cifar("--encoder", "e", "--methods", "pmi"), "The method 'pmi' is unknown"),
 }
 

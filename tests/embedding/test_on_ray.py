@@ -17,7 +17,7 @@ from rpim.data.feature_set import FeatureSet
 from rpim.data.ray_shards import check_folder
 from rpim.embedding import on_ray as embedding
 from rpim.embedding.embed import embed
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
 from rpim.embedding.on_ray import embed_on_ray
 from rpim.embedding.pictures import Preprocessing, Unusable

@@ -19,7 +19,7 @@ from sklearn.datasets import make_blobs
 
 import rpim
 from rpim import Discovery, FeatureSet
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(300, n_features=8, centers=6, random_state=0)
@@ -60,28 +60,27 @@ def test_discover_says_what_it_found_in_words(finished):
     discovery = Discovery.load(run)
     unlabelled = LABELS == ""
     to_known = int((discovery.known & unlabelled).sum())
-    assert f"300 rows, {int((~unlabelled).sum())} of them with a label (4 known classes)." in out
+    assert f"300 rows, {int((~unlabelled).sum())} of them labelled (4 known classes)." in out
     assert (
-        f"Of the {unlabelled.sum()} without one, {to_known} went to known classes and {unlabelled.sum() - to_known} "
-        "to 2 new classes."
+        f"Of the {unlabelled.sum()} unlabelled rows, {to_known} were assigned to known classes and "
+        f"{unlabelled.sum() - to_known} to 2 new classes."
     ) in " ".join(out.split())
     for row in discovery.classes_table():
         if not row.known:
             numbers = rf"{row.rows} +{row.mean_confidence:.0%} +{row.stability:.0%} +{row.nearest_known}"
             assert re.search(rf"^{row.name} +{numbers} ", out, re.MULTILINE)
     assert "[red]" in out  # a user's text is never markup
-    assert "Known classes, with their rows: ant" in out
+    assert "Known classes and their rows: ant" in out
     assert f"rpim export {run} -o rows.csv" in out
     assert f"rpim classes {run}" in out
     assert f"rpim predict {run} NEW.npz" in out
     accuracy = discovery.model.expected_accuracy_
     assert (
-        f"A committee of 16 fits: expected accuracy on known classes {accuracy:.0%} (on labels that some members did "
-        "not see)."
+        f"A committee of 16 fits: expected accuracy on known classes {accuracy:.0%} (estimated on held-out labels)."
     ) in " ".join(out.split())
-    assert "None of 105 labels looks wrong." in out
+    assert "None of 105 labels is probably wrong." in out
     assert "nan" not in out.lower().split()
-    assert "Against the truth" not in out
+    assert "Accuracy on the unlabelled rows" not in out
 
 
 def test_discover_finds_the_blobs_and_keeps_given_labels(finished):
@@ -146,7 +145,7 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = Discovery.load(run).predict(X[:20]).tolist()
     assert [row["label"] for row in rows] == expected
-    assert list(rows[0]) == ["id", "label", "known", "confidence", "second", "runner_up_confidence", "outlier"]
+    assert list(rows[0]) == ["id", "label", "known", "confidence", "runner_up", "runner_up_confidence", "outlier"]
     assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
     assert Path("new.csv").read_text() == out
     assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
@@ -166,7 +165,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     lines = [line.split() for line in out.splitlines()]
     assert " ".join(lines[0]) == "class rows labelled sure stable about typical doubtful"
     assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
-    assert out.splitlines()[-1] == "None of 105 labels looks wrong."
+    assert out.splitlines()[-1] == "None of 105 labels is probably wrong."
     assert max(map(len, out.splitlines())) <= 80
     assert command("classes", run, "-o", "classes.json") == (0, "", "")
     table = json.loads(Path("classes.json").read_text())
@@ -204,7 +203,7 @@ def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
     )
     n = len(Discovery.load(folder / "run").label_issues())
     assert n > 1
-    assert f"{n} of 105 labels look wrong: rpim classes run --label-issues lists them." in done.stdout
+    assert f"{n} of 105 labels are probably wrong: rpim classes run --label-issues lists them." in done.stdout
     return folder / "run", bad
 
 
@@ -236,7 +235,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
     code, _, err = command("classes", run, "--label-issues", "-o", "issues.txt")
     assert (code, "give .csv or .json" in err) == (2, True)
     assert command("classes", run)[1].splitlines()[-1] == (
-        f"{len(issues)} of 105 labels look wrong: rpim classes {run} --label-issues lists them."
+        f"{len(issues)} of 105 labels are probably wrong: rpim classes {run} --label-issues lists them."
     )
     assert command("export", run, "-o", "rows.csv")[0] == 0
     with open("rows.csv", newline="") as file:
@@ -244,7 +243,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
 
 
 def test_without_label_issues_one_sentence_says_so(finished, command):
-    assert command("classes", finished[0], "--label-issues") == (0, "None of 105 labels looks wrong.\n", "")
+    assert command("classes", finished[0], "--label-issues") == (0, "None of 105 labels is probably wrong.\n", "")
     assert command("classes", finished[0], "--label-issues", "-o", "none.csv") == (0, "", "")
     assert Path("none.csv").read_text() == "id,label,suggested,label_quality,confidence,text\n"
     assert command("classes", finished[0], "--label-issues", "-o", "none.json") == (0, "", "")
@@ -258,10 +257,10 @@ def test_without_label_issues_one_sentence_says_so(finished, command):
 def test_a_single_fit_says_that_nothing_was_checked(data, command, options, what_to_do):
     code, out, err = command("discover", data, "-o", "run", "--n-classes", 6, "--no-report", *options)
     assert (code, err) == (0, "")
-    assert "Confidence of a single fit is not calibrated: it is usually too high." in out
-    for part in ("committee", "look wrong", "expected accuracy"):
+    assert "This is a single fit: its confidence is not calibrated, and usually too high." in out
+    for part in ("committee", "probably wrong", "expected accuracy"):
         assert part not in out
-    sentence = f"The labels of run were not checked, because it has no committee: {what_to_do}"
+    sentence = f"The labels of run were not checked, because the fit has no committee: {what_to_do}"
     assert command("classes", "run", "--label-issues") == (2, "", f"rpim: {sentence}\n")
     code, out, err = command("classes", "run")
     assert (code, err, out.splitlines()[-1]) == (0, "", sentence)
@@ -282,12 +281,12 @@ def test_one_labelled_row_a_class_is_said_to_be_too_few_to_check(command):
     assert code == 0
     assert err.startswith("rpim: warning: No known class has more than one labelled row")
     assert err.count("\n") == 1
-    assert "A committee of 16 fits. What accuracy to expect of it is unknown." in out
-    assert "No label could be checked: that takes at least two labelled rows of a class." in out
+    assert "A committee of 16 fits; its expected accuracy could not be estimated." in out
+    assert "No label could be checked: a class needs at least two labelled rows." in out
     assert "nan" not in out.lower()
     assert np.isnan(Discovery.load("run").model.expected_accuracy_)
     code, out, _ = command("classes", "run", "--label-issues")
-    assert (code, out) == (0, "No label could be checked: that takes at least two labelled rows of a class.\n")
+    assert (code, out) == (0, "No label could be checked: a class needs at least two labelled rows.\n")
 
 
 def test_classes_of_a_single_row(command):
@@ -325,13 +324,13 @@ def test_abstain_from_discover_to_predict_evaluate_and_export(data, command):
     code, out, err = command("discover", data, "-o", "run", *FAST, "--abstain", 0.1, "--n-members", 1)
     assert (code, err) == (0, "")
     n_out = round(0.1 * (LABELS == "").sum())
-    assert f"{n_out} were left out, because they fit no class." in out
+    assert f"{n_out} rows were rejected as outliers." in out
     discovery = Discovery.load("run")
     assert (discovery.labels == "").sum() == n_out
     assert discovery.stability is None
     np.savetxt("truth.txt", WORDS, fmt="%s")
     code, out, _ = command("evaluate", "run", "--truth", "truth.txt")
-    assert f"({n_out} more were left out)" in out
+    assert f"({n_out} rejected rows excluded)" in out
     assert json.loads(command("evaluate", "run", "--truth", "truth.txt", "--json")[1])["left_out"] == n_out
     assert command("export", "run", "-o", "rows.csv")[0] == 0
     with open("rows.csv", newline="") as file:
@@ -350,7 +349,7 @@ def test_predict_refuses_rows_of_another_encoder(finished, command):
     code, out, err = command("predict", finished[0], "new.npy")
     assert (code, out) == (2, "")
     assert err == (
-        "rpim: The rows have 5 features but the classes were found in rows of 8: embed them with the same encoder.\n"
+        "rpim: The rows have 5 features but the model was fitted on rows of 8: embed them with the same encoder.\n"
     )
 
 
@@ -429,7 +428,7 @@ BAD_INPUT = {
     "no labels": (lambda: save("d.npz", labels=None), "d.npz has no labelled row: label some rows"),
     "no labelled row": (lambda: save("d.npz", labels=np.full(300, "")), "d.npz has no labelled row"),
     "nothing unlabelled": (lambda: save("d.npz", labels=WORDS), "Every row of d.npz is labelled, so there is nothing"),
-    "one known class": (lambda: save("d.npz", labels=of_one_class()), "hold only one class, 'ant': label some"),
+    "one known class": (lambda: save("d.npz", labels=of_one_class()), "have only one class, 'ant': label rows"),
     "n_classes": (
         lambda: (save("d.npz"), "--n-classes", "3"),
         "--n-classes 3 is smaller than the number of known classes, 4: give at least 4",
@@ -462,7 +461,7 @@ BAD_INPUT = {
     ),
     "too many members": (
         lambda: (save("d.npz"), "--n-members", "100000"),
-        "--n-members 100000 is larger than the number of rows (300): give fewer; 16 do for most",
+        "--n-members 100000 is larger than the number of rows (300): give fewer, such as 16.",
     ),
     "identical rows": (
         lambda: save("d.npz", np.ones_like(X)),

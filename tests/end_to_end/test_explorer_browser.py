@@ -150,18 +150,18 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
 
     # A killed server: the page says so, refuses what is decided meanwhile, and loses nothing.
     server.kill()
-    expect(page.locator("#offline")).to_contain_text("Connection lost, trying again")
+    expect(page.locator("#offline")).to_contain_text("Connection lost, reconnecting")
     page.locator("#accept").click()
     saved(page, "Not saved")
     address = server.start()
-    expect(page.locator("#offline")).to_contain_text("started again with a new key", timeout=20_000)
+    expect(page.locator("#offline")).to_contain_text("restarted with a new key", timeout=20_000)
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
     expect(page.locator("#class-list .name", has_text="fox")).to_be_visible()
 
     # Merge two by their boxes, split them again, and take the split back.
     for name in ("new-2", "cat"):
-        page.get_by_label(f"Choose {name} for merging").check()
+        page.get_by_label(f"Select {name} for merging").check()
     page.locator("#merge-checked").click()
     page.locator("#dialog").get_by_label(re.compile("new-2")).check()
     page.locator("#dialog").get_by_role("button", name="Merge", exact=True).click()
@@ -176,7 +176,7 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     saved(page, "Undone: split new-2 into 2")
     assert "new-2 (2)" not in row_names(page)
     page.keyboard.press("Control+y")
-    saved(page, "Done again")
+    saved(page, "Redone")
     page.keyboard.press("Control+z")
     expect(page.locator("#class-list .name", has_text="new-2 (2)")).to_have_count(0)
     final = {name: "new-2" if label == "cat" else label for name, label in final.items()}
@@ -230,11 +230,11 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
 
     # A new fit in the background; then what it changed, and back to the version before.
     page.locator("#refit").click()
-    page.locator("#dialog").get_by_role("button", name="Fit again").click()
-    expect(page.locator("#notice")).to_contain_text("Fitting again")
+    page.locator("#dialog").get_by_role("button", name="Refit").click()
+    expect(page.locator("#notice")).to_contain_text("Refitting")
     expect(page.locator("#version")).to_have_value("1", timeout=60_000)
-    page.get_by_role("button", name="What changed").click()
-    expect(page.locator("#dialog")).to_contain_text("Of 119 rows")
+    page.get_by_role("button", name="Show changes").click()
+    expect(page.locator("#dialog")).to_contain_text("of 119 rows changed")
     page.locator("#dialog").get_by_role("button", name="Close").click()
     refitted = Discovery.load(animals / "refits" / "0001")
     assert sorted(row_names(page)) == sorted(refitted.classes.tolist())
@@ -244,10 +244,10 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     assert problems == []
 
 
-def fit_again(page, server):
+def start_refit(page, server):
     """Begin a new fit, and wait until it says how far it is."""
     page.locator("#refit").click()
-    page.locator("#dialog").get_by_role("button", name="Fit again").click()
+    page.locator("#dialog").get_by_role("button", name="Refit").click()
     expect(page.locator("#notice")).to_be_visible()
     expect(page.locator("#notice progress")).to_have_attribute("value", re.compile(r"^0\.\d+$"), timeout=30_000)
     assert server.fit_is_running()
@@ -259,27 +259,27 @@ def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, server
     (animals / "run.json").write_text(json.dumps(facts))
     problems: list[str] = []
     page = open_page(browser.new_context(), server.start(), problems)
-    fit_again(page, server)
+    start_refit(page, server)
     server.kill()
     expect(page.locator("#offline")).to_contain_text("Connection lost")
     page.goto(server.start())
     page.wait_for_selector("body[data-ready]")
-    expect(page.locator("#notice")).to_contain_text("Fitting again")
+    expect(page.locator("#notice")).to_contain_text("Refitting")
     expect(page.locator("#refit")).to_be_disabled()
     before = float(page.locator("#notice progress").get_attribute("value"))
     expect(page.locator("#notice progress")).not_to_have_attribute("value", str(before), timeout=20_000)
     page.locator("#cancel-refit").click()
-    saved(page, "The new fit was cancelled")
+    saved(page, "The refit was cancelled")
     expect(page.locator("#refit")).to_be_enabled()
     assert not (animals / "refits" / "0001").exists()
 
     # One that dies with its server is offered again.
-    fit_again(page, server)
+    start_refit(page, server)
     server.kill()
     server.kill_fit()
     page.goto(server.start())
-    saved(page, "it was stopped before its end")
-    page.locator("#messages").get_by_role("button", name="Fit again…").click()
+    saved(page, "it was stopped before the end")
+    page.locator("#messages").get_by_role("button", name="Refit…").click()
     expect(page.locator("#dialog")).to_be_visible()
     assert problems == []
 
@@ -331,11 +331,11 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     page = open_page(context, server.start(), problems)
     expect(page.locator("#run-facts")).to_contain_text("committee of 8, expected accuracy on known classes 92%")
     expect(page.locator("#detail-head")).to_contain_text("Fitted by a committee of 8 members.")
-    expect(page.locator("#show-suspects")).to_contain_text("2")
-    page.locator("#show-suspects").focus()
+    expect(page.locator("#show-label-issues")).to_contain_text("2")
+    page.locator("#show-label-issues").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#detail-title")).to_be_focused()
-    cards = page.locator("#suspects .suspect")
+    cards = page.locator("#label-issues .label-issue")
     expect(cards).to_have_count(2)
     expect(cards.first).to_contain_text(f"<b>ant</b> number {first}")  # markup is text
     expect(cards.first.locator(".labels")).to_have_text("LabelantSuggestedbeelabel quality 4%")
@@ -352,8 +352,8 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     saved(page, "Saved: the label ant is kept")
-    expect(page.locator("#suspects")).to_have_text("No label is left that looks wrong.")
-    expect(page.locator("#show-suspects")).to_be_hidden()
+    expect(page.locator("#label-issues")).to_have_text("No label issues left.")
+    expect(page.locator("#show-label-issues")).to_be_hidden()
     expect(page.locator("#detail-title")).to_be_focused()
 
     # Both can be undone, and are there after a reload.
@@ -362,14 +362,14 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     assert int(cards.first.get_attribute("data-row")) == second
     page.reload()
     page.wait_for_selector("body[data-ready]")
-    expect(page.locator("#show-suspects")).to_contain_text("1")
+    expect(page.locator("#show-label-issues")).to_contain_text("1")
     page.keyboard.press("Control+z")
-    expect(page.locator("#show-suspects")).to_contain_text("2")
+    expect(page.locator("#show-label-issues")).to_contain_text("2")
 
     # A class that is opened takes the place of the list.
-    page.locator("#show-suspects").click()
+    page.locator("#show-label-issues").click()
     open_class(page, "ant")
-    expect(page.locator("#suspects")).to_be_hidden()
+    expect(page.locator("#label-issues")).to_be_hidden()
     expect(page.locator("#items")).to_be_visible()
     assert problems == []
 

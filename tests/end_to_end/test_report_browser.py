@@ -38,7 +38,7 @@ def address(tmp_path_factory):
     discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
     assert discovery.label_issues()
     path = tmp_path_factory.mktemp("page") / "report.html"
-    discovery.report(path, features)
+    write_report(discovery, path, features=features)
     return path.as_uri()
 
 
@@ -105,7 +105,7 @@ def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
     number = page.evaluate("location.hash").removeprefix("#class-")
     card = page.locator(f"#class-{number}")
     playwright.expect(card).to_be_in_viewport()
-    assert card.locator(".plain-name").inner_text() in said
+    assert card.locator(".run-name").inner_text() in said
     page.mouse.move(2, 2)
     assert tip.is_hidden()
 
@@ -140,7 +140,7 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
 @pytest.mark.parametrize("width", [390, 1280])
 def test_labels_that_look_wrong_lead_to_the_class_that_is_suggested(visit, width):
     page = visit(width=width)
-    rows = page.locator("table.suspects tbody tr")
+    rows = page.locator("table.label-issues tbody tr")
     assert rows.count() >= 1
     link = rows.first.locator("a")
     box = link.bounding_box()

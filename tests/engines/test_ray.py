@@ -196,7 +196,7 @@ def test_a_driver_that_is_killed(problem, tmp_path, monkeypatch, command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workers", "2"], "--workers says how many workers --ray is to use"),
+        (["--workers", "2"], "--workers is the number of Ray workers"),
         (["--ray", "--n-classes", "2"], "--n-classes 2 is smaller"),
         (["--ray", "--method", "gcd"], "--method gcd cannot be spread over workers"),
     ],

@@ -351,14 +351,14 @@ def test_nothing_new_is_said(world, discovery):
     after = discovery.extended(features(world, ~early))  # without ids of their own, so numbered on
     with pytest.raises(InputError, match="The new rows are those of the run, with the same labels"):
         after.extended(features(world, ~early))
-    with pytest.raises(InputError, match="ids of the new rows are all in the run"):
+    with pytest.raises(InputError, match="All ids of the new rows are already in the run"):
         discovery.extended(features(world, np.arange(3), ids=discovery.ids[[4, 2, 9]]))
 
 
 def test_only_infomax_runs_can_be_extended(world):
     X, _, y, early = world
     run = Discovery.from_fit(KMeans(6, random_state=0).fit(X[early], y[early]), features(world, early, y[early]))
-    with pytest.raises(InputError, match="A run of kmeans cannot be extended, only one of rpim, pim, tim or rim"):
+    with pytest.raises(InputError, match="A run of kmeans cannot be extended, only runs of rpim, pim, tim and rim"):
         run.extended(features(world, ~early))
 
 
@@ -374,7 +374,7 @@ def extend(command, world, discovery):
 def test_the_command_says_what_it_added(extend):
     code, out, err = extend("run", "new.npz", "-o", "two")
     assert (code, err) == (0, "")
-    assert "300 new rows: 120 of classes that were there, 180 of 3 added classes." in out
+    assert "300 new rows: 120 in existing classes, 180 in 3 added classes." in out
     assert len(Discovery.load("two")) == 540
     assert extend("run", "new.npz", "-o", "run", "--overwrite", "-q") == (0, "", "")
     assert Discovery.load("run").classes.tolist() == list(range(9))
@@ -394,7 +394,7 @@ def test_labels_from_a_file(extend, world):
         (("run", "run", "-o", "two"), "run is a run folder, and rows are wanted"),
         (("run", "new.npz", "-o", "run"), "run exists already"),
         (("nothing", "new.npz", "-o", "two"), "nothing is not a run folder"),
-        (("run", "narrow.npz", "-o", "two"), "The rows have 3 features but the classes were found in rows of 20"),
+        (("run", "narrow.npz", "-o", "two"), "The rows have 3 features but the model was fitted on rows of 20"),
     ],
 )
 def test_bad_input_leaves_nothing(extend, arguments, message):

@@ -230,8 +230,8 @@ def test_the_summary_says_that_the_number_is_an_estimate(problem):
         console = Console(record=True, width=200, file=io.StringIO())
         print_summary(console, Discovery.from_fit(model.fit(X, y), FeatureSet.from_arrays(X, labels=y)))
         said[n_classes] = console.export_text()
-    assert "That there are 12 classes is an estimate (95 % interval " in said[None]
-    assert "estimate" not in said[12]
+    assert "The number of classes was estimated: 12 classes (95 % interval " in said[None]
+    assert "estimated" not in said[12]
 
 
 def test_rows_in_any_order_and_names_for_classes(problem):
@@ -288,7 +288,7 @@ def test_the_command_with_a_published_estimator(estimate, method):
         (("--at-least", "9", "--at-most", "8"), "No number of classes is at least 9 and at most 8"),
         (("--plot", "curve.gif"), "give .png or .svg"),
         (("--plot", "nowhere/curve.png"), "nowhere is not a folder"),
-        (("--plot", "data.npz"), "which cannot be drawn"),
+        (("--plot", "data.npz"), "which is not a plot format"),
         (("--labels", "missing.csv"), "missing.csv is not there"),
     ],
 )

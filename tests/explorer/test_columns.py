@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rpim import FeatureSet
-from rpim.explorer.columns import MOST, WIDTH, amounts, column_of, in_words, kinds
+from rpim.explorer.columns import MOST, WIDTH, amounts, column_of, format_value, kinds
 from rpim.explorer.workbench import Workbench
 
 
@@ -31,7 +31,7 @@ def test_a_few_numbers_far_away_do_not_make_the_others_look_alike():
         ([-np.inf, 1, 3, np.inf, np.nan], [None, 0, 1, None, None], ("1", "3")),
         ([-1.7e308, 0, 1.7e308], [0, 0.5, 1], ("-1.7e+308", "1.7e+308")),
         ([np.nan, np.nan], [None, None], ("", "")),
-        ([1.7e9, 1.7e9 + 1, 1.7e9 + 2], [0, 0.5, 1], ("1700000000", "1700000002")),  # float32 alone could not tell
+        ([1.7e9, 1.7e9 + 1, 1.7e9 + 2], [0, 0.5, 1], ("1700000000", "1700000002")),  # float32 alone could not emit
     ],
 )
 def test_amounts(values, shares, ends):
@@ -60,11 +60,11 @@ def test_days_are_amounts_where_they_are_many():
 
 
 def test_values_in_words():
-    assert in_words(12345.6, digits=3) == "12346"
-    assert in_words("a\nb\t c") == "a b c"
-    assert in_words("x" * 1000) == "x" * (WIDTH - 1) + "…"
-    assert in_words("\ud800") == "?"
-    assert in_words(np.int64(2**62)) == str(2**62)
+    assert format_value(12345.6, digits=3) == "12346"
+    assert format_value("a\nb\t c") == "a b c"
+    assert format_value("x" * 1000) == "x" * (WIDTH - 1) + "…"
+    assert format_value("\ud800") == "?"
+    assert format_value(np.int64(2**62)) == str(2**62)
 
 
 def test_columns_that_mean_no_good_do_none(animals):

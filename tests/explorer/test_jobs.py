@@ -88,7 +88,7 @@ def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow):
         wait_until(lambda: job.progress().get("share", 0) > 0)
         seen = job.progress()["share"]
         wait_until(lambda: job.progress()["share"] > seen)
-        with pytest.raises(InputError, match="A new fit is running already"):
+        with pytest.raises(InputError, match="A refit is already running"):
             background.refit(0)
         job.cancel()
         assert job.status == "cancelled"
@@ -139,6 +139,6 @@ def test_a_folder_is_held_as_long_as_its_process_lives(tmp_path):
     with held(tmp_path):
         assert is_held(tmp_path)
         job = Job("fit", tmp_path)
-        with pytest.raises(InputError, match="A fit is running already: wait for it, or cancel it"):
+        with pytest.raises(InputError, match="A fit is already running: wait for it, or cancel it"):
             job.start("nothing", lambda folder: [], lambda folder: None)
     assert not is_held(tmp_path)

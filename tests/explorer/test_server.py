@@ -23,9 +23,8 @@ from rpim import Discovery, InputError
 from rpim.cli.explore import listen
 from rpim.explorer import exports
 from rpim.explorer.pictures import Pictures
-from rpim.explorer.refit import carried_names, plan
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename
+from rpim.explorer.refit import inherited_names, plan
+from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
 pytest.importorskip("fastapi")
 
@@ -34,7 +33,7 @@ from starlette.testclient import TestClient
 from rpim.explorer.background import Background
 from rpim.explorer.server import make_app
 from rpim.explorer.workbench import Workbench
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 TOKEN, PORT = "the-key", 8000
 OURS = "http://127.0.0.1:8000"
@@ -110,7 +109,7 @@ def test_the_opened_address_gives_a_cookie_and_loses_the_key(stranger):
 def test_nothing_without_the_key(stranger, path):
     answer = stranger.get(path)
     assert answer.status_code == 401
-    assert answer.json()["problem"] == "The key is missing or old: open the address that rpim explore printed."
+    assert answer.json()["problem"] == "The key is missing or outdated: open the address that rpim explore printed."
 
 
 @pytest.mark.parametrize("token", ["wrong", "the-ke", "the-key ", "ключ", ""])
@@ -210,7 +209,7 @@ def test_columns_are_amounts_or_kinds(client, bench):
     columns = client.get("/api/run").json()["columns"]
     assert columns == {
         "confidence": "confidence",
-        "outlier": "how little it fits",
+        "outlier": "outlier score",
         "given": "given label",
         "split": "split",
         "own-0": "city <i>",
@@ -220,7 +219,7 @@ def test_columns_are_amounts_or_kinds(client, bench):
     values = {key: np.frombuffer(client.get(f"/api/columns/{key}").content, "<f4") for key in columns}
     assert legend["confidence"] == {"ends": ["0%", "100%"], "kinds": [], "others": 0}
     np.testing.assert_array_equal(values["confidence"], bench.versions[0].confidence)
-    assert legend["outlier"]["ends"] == ["fits", "fits least"]
+    assert legend["outlier"]["ends"] == ["inlier", "outlier"]
     assert sorted(legend["given"]["kinds"]) == ["ant", "bee", "cat"]
     np.testing.assert_array_equal(np.isnan(values["given"]), ~bench.labelled)
     assert legend["own-0"] == {"ends": None, "kinds": ["Ulm", "<b>Bern</b>"], "others": 0}
@@ -302,10 +301,10 @@ def test_requests_that_are_not_understood_change_nothing(client, facts):
 
 
 def test_decisions_that_do_not_fit_are_one_sentence(decide):
-    assert "no longer there" in decide("rename", 409, number=77, name="x")["problem"]
-    assert "called ant already" in decide("rename", 409, number=3, name="ant")["problem"]
+    assert "no longer exists" in decide("rename", 409, number=77, name="x")["problem"]
+    assert "already called ant" in decide("rename", 409, number=3, name="ant")["problem"]
     assert "not among the 120" in decide("junk", 409, rows=[120], junk=True)["problem"]
-    assert "1 to 200 visible" in decide("move", 409, rows=[1])["problem"]
+    assert "1 to 200 printable" in decide("move", 409, rows=[1])["problem"]
 
 
 def test_a_name_with_markup_stays_text(client, decide):
@@ -482,9 +481,9 @@ def test_discovered_classes_keep_their_names_by_their_rows():
     found = np.array([0, 1, 1, 2, 3])
     before = np.array(["cat", "new-2", "new-2", "new-1", "cat"])
     # Class 3 has no rows of a free name and its own, new-3, is free; class 1 and 2 swap names.
-    assert carried_names(["cat", "new-1", "new-2", "new-3"], 1, found, before) == ["cat", "new-2", "new-1", "new-3"]
+    assert inherited_names(["cat", "new-1", "new-2", "new-3"], 1, found, before) == ["cat", "new-2", "new-1", "new-3"]
     # A class that is not any of those before must not take a name that one of them has.
-    assert carried_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 0]), np.array(["new-2", "new-2", "cat"])) == [
+    assert inherited_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 0]), np.array(["new-2", "new-2", "cat"])) == [
         "cat",
         "new-2",
         "new-1",
@@ -504,7 +503,7 @@ def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals)
     decide("junk", rows=[0], junk=True)
     background = Background(bench)
     background.refit(0)
-    with pytest.raises(InputError, match="A new fit is running already"):
+    with pytest.raises(InputError, match="A refit is already running"):
         background.refit(0)
     assert wait_for(background.refitting)["status"] == "done"
     state = client.get("/api/state").json()

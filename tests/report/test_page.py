@@ -28,11 +28,9 @@ from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
 from rpim.report.comparison import compare, mix_ups
-from rpim.report.facts import captions, class_facts, overview, suspect_labels
+from rpim.report.facts import captions, class_facts, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
-from rpim.report.png import png
-from rpim.report.sheet import CELL, picture_sheet
-from rpim.report.thumbnails import SIZE, Thumbnails
+from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
 
 X, CENTRE = make_blobs(60, n_features=4, centers=3, random_state=0)
@@ -72,7 +70,7 @@ def by_hand(discovery, labels, given, confidence, **more):
         labels=labels,
         known=np.isin(labels, ["ant", "bee"]),
         confidence=np.array(confidence, dtype=np.float32),
-        second=labels,
+        runner_up=labels,
         runner_up_confidence=np.zeros(len(labels), np.float32),
         outlier=np.zeros(len(labels), np.float32),
         given=np.array(given),
@@ -135,11 +133,10 @@ def page_of(discovery, tmp_path, **more):
 def test_what_was_asked_and_found_by_hand(seven):
     found = overview(seven, class_facts(seven))
     assert found.asked == (
-        "Of 7 rows, 2 came with a label of 2 known classes; which class does each of the other 5 belong to, a known "
-        "one or one that nobody has named yet?"
+        "Of 7 rows, 2 are labelled with 2 known classes. The other 5 rows belong to known or new classes."
     )
-    assert found.found == "1 of them went to known classes and 3 to 1 new class."
-    assert found.notes == ["Rows that fit no class, and were left out: 1."]
+    assert found.found == "1 were assigned to known classes and 3 to 1 new class."
+    assert found.notes == ["Rows rejected as outliers: 1."]
     values = {counted: value for value, counted in found.numbers}
     assert values["rows"] == "7"
     assert values["of the unlabelled rows are in new classes"] == "60%"
@@ -151,15 +148,15 @@ def test_what_has_to_be_said_beside(seven):
     assert (
         overview(unstable, class_facts(unstable))
         .notes[-1]
-        .startswith("1 of 1 new class is unstable: the members of the committee do not agree on the rows.")
+        .startswith("1 of 1 new class is unstable: the members of the committee disagree about their rows.")
     )
     labels = ["ant", "bee", "ant", "ant", "ant", "ant", "bee"]
     empty = by_hand(seven, labels, labels[:2] + [""] * 5, [0.5] * 7)
     found = overview(empty, class_facts(empty))
-    assert found.found == "5 of them went to known classes and 0 to 0 new classes."
+    assert found.found == "5 were assigned to known classes and 0 to 0 new classes."
     assert found.notes == [
-        "1 new class ended without a row: there may be fewer classes. Refit with --n-classes 2, or without it to have "
-        "the number estimated."
+        "1 new class ended without rows, so there may be fewer classes: refit with --n-classes 2, or without it to "
+        "estimate the number."
     ]
 
 
@@ -189,21 +186,21 @@ def test_how_far_to_trust_a_single_fit_and_a_committee(seven):
     found = overview(with_issue(seven), class_facts(seven))
     assert ("50%", "expected accuracy on known classes") in found.numbers
     assert "a committee of 4 fits" in found.trust[0]
-    assert "50% of these predictions are right" in found.trust[0]
-    assert found.trust[1] == "1 of 2 labels looks wrong."
+    assert "with an accuracy of 50%" in found.trust[0]
+    assert found.trust[1] == "1 of 2 labels is probably wrong."
     unknown = of_committee(seven, math.nan, label_quality=np.full(7, np.nan, np.float32))
     found = overview(unknown, class_facts(unknown))
-    assert found.trust[0].endswith("what accuracy to expect is unknown.")
+    assert found.trust[0].endswith("so the expected accuracy is unknown.")
     assert not [counted for _, counted in found.numbers if "accuracy" in counted]
     assert "nan" not in str(found).lower()
 
 
-def test_suspect_labels_by_hand(seven):
-    (found,) = suspect_labels(with_issue(seven))
+def test_label_issues_by_hand(seven):
+    (found,) = label_issue_items(with_issue(seven))
     assert (found.item.row, found.item.caption, found.label, found.suggested) == (1, "a bee", "bee", 2)
     assert found.quality == pytest.approx(0.02)
-    assert suspect_labels(seven) == []
-    assert suspect_labels(with_issue(seven), 0) == []
+    assert label_issue_items(seven) == []
+    assert label_issue_items(with_issue(seven), 0) == []
 
 
 def test_curves_of_a_committee_are_means_unless_it_was_trained_on_many_rows(seven, monkeypatch):
@@ -222,7 +219,7 @@ def test_the_estimate_is_in_the_second_sentence(seven):
     model.n_classes_curve_ = {4: 3.5, 2: 3.0}
     estimated = dataclasses.replace(seven, model=model)
     assert overview(estimated, class_facts(estimated)).found.endswith(
-        "; that there are 3 classes in all is an estimate (95 % interval 2 to 5)."
+        "; the number of classes, 3, was estimated (95 % interval 2 to 5)."
     )
     assert run_facts.count(model) == run_facts.Count(3, 2, 5, [(2.0, 3.0), (4.0, 3.5)])
     assert run_facts.count(seven.model) is None
@@ -374,8 +371,8 @@ def test_thumbnails_are_small_and_say_what_is_missing(tmp_path):
     assert [row in made for row in range(4)] == [True, True, True, False]
     assert made.of(1) is None  # asked again, counted once
     assert made.notes() == [
-        "2 of the images could not be opened where the run found them, and stand here by name: say where they are now "
-        "with rpim report RUN --images FOLDER."
+        "2 images could not be opened at their recorded path and are shown by name: give their folder with rpim report "
+        "RUN --images FOLDER."
     ]
     assert Thumbnails(None).of(0) is None
     assert Thumbnails(None).notes() == []
@@ -387,7 +384,7 @@ def test_thumbnails_keep_to_their_budget():
     made = Thumbnails(noise, budget=2 * one + one // 2)
     shown = [made.of(row) for row in range(6)]
     assert [address is not None for address in shown] == [True] * 3 + [False] * 3
-    assert made.notes() == ["3 of the images are left out, so that the page stays small."]
+    assert made.notes() == ["3 images are omitted to keep the page small."]
 
 
 def test_a_sheet_has_a_square_for_each_picture_that_can_be_had(tmp_path):
@@ -441,14 +438,14 @@ def without(monkeypatch, library):
 def test_the_page_says_what_there_is(seven, tmp_path):
     found = page_of(seven, tmp_path, truth=["ant", "bee", "ant", "cow", "cow", "ant", "cow"])
     for part in (
-        "1 of them went to known classes and 3 to 1 new class.",
+        "1 were assigned to known classes and 3 to 1 new class.",
         "moo",
         "an ant",
-        "How the training went",
-        "of all these rows are right (All)75.0%",
-        "Parameters left as they are by default",
+        "Training",
+        "accuracy on all rows (All)75.0%",
+        "Parameters at their defaults",
         "InfoMax",
-        "There is no map, because the features were not at hand",
+        "There is no map, because the features are not available",
     ):
         assert part in found.words
     assert not found.named("canvas")
@@ -456,7 +453,7 @@ def test_the_page_says_what_there_is(seven, tmp_path):
 
 def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
     found = page_of(with_issue(seven), tmp_path)
-    assert "Labels that look wrong Each label was hidden from a part of the committee." in found.words
+    assert "Label issues Each label was held out from some members of the committee." in found.words
     assert "a bee bee" in found.words
     assert "2.0%" in found.words
     assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
@@ -475,15 +472,15 @@ def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
             suggested_confidence=np.ones(n, np.float32),
         )
         pages[n] = page_of(long, tmp_path, overwrite=True).words
-    assert "These are 20 of 21; rpim classes RUN --label-issues lists all of them." in pages[21]
-    assert "These are" not in pages[20]
+    assert "Showing 20 of 21; rpim classes RUN --label-issues lists all." in pages[21]
+    assert "Showing" not in pages[20]
 
 
 def test_the_page_of_a_single_fit_says_that_its_confidence_is_not_calibrated(seven, tmp_path):
     found = page_of(seven, tmp_path)
     assert "This is a single fit: its confidence is not calibrated, and usually too high." in found.words
-    assert "which is not calibrated: usually fewer rows are right than it says." in found.words
-    for part in ("Labels that look wrong", "Expected accuracy", "calibrated by the committee"):
+    assert "A single fit is not calibrated: its accuracy is usually lower than its confidence." in found.words
+    for part in ("Label issues", "Expected accuracy", "calibrated by the committee"):
         assert part not in found.words
 
 
@@ -536,7 +533,7 @@ def test_the_map_in_the_page_is_that_of_the_rows(discovery, tmp_path):
     places = np.array([[0.0, 0.0], [4.0, 2.0], [2.0, 1.0]], dtype=np.float32)
     found = page_of(discovery, tmp_path, on_map=PageMap("UMAP", np.array([3, 7, 59]), places))
     assert "by UMAP" in found.words
-    assert "It shows 3 of the 60 rows" in found.words
+    assert "It shows a stratified sample of 3 of the 60 rows" in found.words
     data = json.loads(found.scripts[0])
     within = np.frombuffer(base64.b64decode(data["places"]), "<u2").reshape(3, 2)
     assert within.tolist() == [[0, 16384], [65535, 49151], [32768, 32768]]
@@ -572,7 +569,7 @@ def test_images_that_have_moved_are_shown_from_where_they_are_now(command, tmp_p
     assert "could not be opened" not in Path("now.html").read_text()
     assert Path("now.html").read_text().count("data:image/jpeg") >= 6
     code, _, err = command("report", "run", "-o", "no.html", "--images", "nowhere")
-    assert (code, err) == (2, "rpim: --images nowhere is not a folder: give the one that the images are in.\n")
+    assert (code, err) == (2, "rpim: --images nowhere is not a folder: give the folder of the images.\n")
 
 
 def test_moved_images_are_counted_and_stand_by_name(tmp_path):
@@ -582,7 +579,7 @@ def test_moved_images_are_counted_and_stand_by_name(tmp_path):
     assert not found.named("img")
     shown = sum(attrs.get("class") == "gone" for attrs in found.named("div"))
     assert shown == 6  # three typical, three doubtful
-    assert "8 of the images could not be opened" in found.words  # and one for each of the two known classes
+    assert "8 images could not be opened" in found.words  # and one for each of the two known classes
     assert "gone/" in found.words
 
 
@@ -590,16 +587,16 @@ def test_moved_images_are_counted_and_stand_by_name(tmp_path):
 def test_every_family_of_methods_has_a_page(method, tmp_path):
     model = method(3, random_state=0).fit(feature_set().rows(), LABELS)
     found = page_of(Discovery.from_fit(model, feature_set()), tmp_path, features=feature_set())
-    assert ("How the training went" in found.words) == (len(model.history_) > 1)
+    assert ("Training" in found.words) == (len(model.history_) > 1)
     assert "InfoMax" not in found.words  # which it was not trained by
 
 
 def test_the_search_of_the_paper_is_told_as_such(tmp_path):
     discovery = fitted(feature_set())
     discovery.model.search_ = {"weight_decay": {0.02: 0.5, 0.01: 0.25}}
-    assert "by hiding the labels of some known classes" in page_of(discovery, tmp_path).words
+    assert "the labels of some known classes are hidden" in page_of(discovery, tmp_path).words
     discovery.model.search = "paper"
-    assert "searched as the paper does" in page_of(discovery, tmp_path, overwrite=True).words
+    assert "Searched as in the paper" in page_of(discovery, tmp_path, overwrite=True).words
 
 
 def test_a_map_that_cannot_be_kept_is_shown_all_the_same(discovery, tmp_path, monkeypatch):
@@ -613,18 +610,18 @@ def test_a_map_that_cannot_be_kept_is_shown_all_the_same(discovery, tmp_path, mo
 def test_integer_classes(tmp_path):
     features = FeatureSet.from_arrays(X, labels=np.where(LABELS == "", -1, CENTRE))
     found = page_of(fitted(features), tmp_path, features=features, truth=CENTRE)
-    assert "Against the truth" in found.words
+    assert "Evaluation against the true classes" in found.words
 
 
 def test_a_truth_that_came_with_the_features_and_does_not_fit_is_left_out(discovery, tmp_path):
     found = page_of(discovery, tmp_path, features=feature_set(truth=CENTRE))  # numbers, and the labels are text
-    assert "Against the truth" not in found.words
+    assert "Evaluation against the true classes" not in found.words
 
 
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("page.txt", {}, "page.txt has the suffix '.txt', but the report is a page: give a name with .html."),
+        ("page.txt", {}, "page.txt has the suffix '.txt', but the report is an HTML page: give a name with .html."),
         ("there.html", {}, "exists already: choose another name"),
         ("no/page.html", {}, "is not a folder: create it first."),
         ("page.html", {"features": FeatureSet.from_arrays(X[:5])}, "The features have 5 rows but the discovery has 60"),
@@ -636,18 +633,18 @@ def test_a_truth_that_came_with_the_features_and_does_not_fit_is_left_out(discov
 def test_what_cannot_be_written_is_refused_in_one_sentence(discovery, tmp_path, name, more, message):
     (tmp_path / "there.html").write_text("mine")
     with pytest.raises(InputError, match=re.escape(message)):
-        discovery.report(tmp_path / name, **more)
+        write_report(discovery, tmp_path / name, **more)
     assert [file.name for file in tmp_path.iterdir()] == ["there.html"]
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
 def test_overwriting_and_jinja_missing(discovery, tmp_path, monkeypatch):
     (tmp_path / "page.html").write_text("old")
-    discovery.report(tmp_path / "page.html", overwrite=True)
+    write_report(discovery, tmp_path / "page.html", overwrite=True)
     assert "Known classes" in (tmp_path / "page.html").read_text()
     without(monkeypatch, "jinja2")
     with pytest.raises(InputError, match=re.escape("needs jinja2, which is not installed: pip install 'rpim[report]'")):
-        discovery.report(tmp_path / "other.html")
+        write_report(discovery, tmp_path / "other.html")
 
 
 # Figures
@@ -669,7 +666,7 @@ def test_figures_hold_the_numbers(discovery):
 def test_figures_that_cannot_be_drawn(discovery, monkeypatch):
     single = fitted(feature_set())
     single.model.history_ = [{"inertia": 1.0}]
-    with pytest.raises(InputError, match="single step"):
+    with pytest.raises(InputError, match="no training history"):
         history_figure(single)
     monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
     with pytest.raises(InputError, match=re.escape("pip install 'rpim[notebook]'")):
@@ -696,10 +693,10 @@ def test_report_of_a_run(run, command):
     found = Page((run / "report.html").read_text())
     assert "Classes in a.npz" in found.words
     assert "by UMAP" in found.words
-    assert "Against the truth" not in found.words
+    assert "Evaluation against the true classes" not in found.words
     Path("truth.csv").write_text("id,truth\n" + "".join(f"r{i},{name}\n" for i, name in enumerate(TRUTH)))
     assert command("report", "run", "--truth", "truth.csv")[0] == 0  # the page of the run is made anew
-    assert "Against the truth" in Page((run / "report.html").read_text()).words
+    assert "Evaluation against the true classes" in Page((run / "report.html").read_text()).words
     assert command("report", "run", "-o", "mine.html")[0] == 0
     code, _, err = command("report", "run", "-o", "mine.html")
     assert code == 2
@@ -766,7 +763,7 @@ def test_bad_runs_are_refused(run, command):
 def test_discover_leaves_a_report_and_says_where(run, command):
     code, out, err = command("discover", "a.npz", "-o", "second", *FAST)
     assert (code, err) == (0, "")
-    assert "To look at it, open second/report.html in a browser." in " ".join(out.split())
+    assert "Open second/report.html in a browser to see the report." in " ".join(out.split())
     assert "by t-SNE" in Page(Path("second/report.html").read_text()).words
     assert command("discover", "a.npz", "-o", "third", *FAST, "--quiet") == (0, "", "")
     assert Path("third/report.html").is_file()

@@ -15,7 +15,7 @@ from rpim.runs.decided_names import decided_names
 from rpim.runs.decisions import Accept, Junk, Merge, Rename
 from rpim.runs.versions import Versions
 
-WHOLE = "2 classes were named in rpim explore"
+WHOLE = "2 classes were renamed in rpim explore"
 
 
 @pytest.fixture
@@ -54,15 +54,15 @@ def test_a_name_that_is_the_runs_again_is_not_told(animals, decide):
     table = Discovery.load(animals).classes_table()
     found = decided_names(animals)
     assert [one.decided_name for one in found.given_to(table)] == [""] * 5
-    assert found.in_words(table) == []
+    assert found.notes(table) == []
 
 
 def test_other_decisions_are_counted_and_pointed_to(animals, decide):
     decide(Rename(3, "elk"), Merge((0, 1)), Junk(np.array([5], dtype=np.int32)))
     found = decided_names(animals)
-    said = found.in_words(found.given_to(Discovery.load(animals).classes_table()))
-    assert said[0].startswith("1 class was named in rpim explore: the name that was decided comes first")
-    assert "2 other decisions made there" in said[1]
+    said = found.notes(found.given_to(Discovery.load(animals).classes_table()))
+    assert said[0].startswith("1 class was renamed in rpim explore: the decided name comes first")
+    assert "2 other decisions (merge, split, move, junk)" in said[1]
     assert said[1].endswith(f"rpim export {animals} -o FILE --decisions.")
 
 
@@ -101,7 +101,10 @@ def test_where_nobody_has_decided_no_database_is_made(animals):
     [
         (lambda path: path.write_bytes(b"nonsense" * 2000), "file is not a database"),
         (lambda path: sqlite3.connect(path).execute("PRAGMA user_version = 99").connection.close(), "a newer version"),
-        (lambda path: sqlite3.connect(path).execute("CREATE TABLE t (a)").connection.close(), "of something else"),
+        (
+            lambda path: sqlite3.connect(path).execute("CREATE TABLE t (a)").connection.close(),
+            "not a database of decisions",
+        ),
     ],
 )
 def test_a_database_that_cannot_be_read_is_said_and_no_more(animals, command, spoil, message):
@@ -109,7 +112,7 @@ def test_a_database_that_cannot_be_read_is_said_and_no_more(animals, command, sp
     before = contents(animals)
     code, out, err = command("classes", animals)
     assert (code, err.count("\n")) == (0, 1)
-    assert err.startswith("rpim: Names decided in rpim explore are not shown: ")
+    assert err.startswith("rpim: Names from rpim explore are not shown: ")
     assert message in err
     assert f"{animals}/decisions.sqlite" in err
     assert "new-1" in out
@@ -138,10 +141,10 @@ def test_the_report_has_them(animals, decide, command):
     with open("page.html") as file:
         page = file.read()
     assert "<script>elk" not in page
-    assert '<h3><bdi>&lt;script&gt;elk</bdi></h3><span class="plain-name"><bdi>new-1</bdi></span>' in page
-    assert '<bdi>formic</bdi> <span class="plain-name"><bdi>ant</bdi></span>' in page
+    assert '<h3><bdi>&lt;script&gt;elk</bdi></h3><span class="run-name"><bdi>new-1</bdi></span>' in page
+    assert '<bdi>formic</bdi> <span class="run-name"><bdi>ant</bdi></span>' in page
     assert page.count(WHOLE) == 1
-    assert page.count("1 other decision made there") == 1
+    assert page.count("1 other decision (merge, split, move, junk)") == 1
     data = json.loads(page.split('id="map-data">')[1].split("</script>")[0])
     assert data["titles"][3] == "<script>elk"
     assert data["names"][3] == "new-1"

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 import rpim
 from rpim import InputError
-from rpim.runs.decision_state import State
-from rpim.runs.decision_store import Store
-from rpim.runs.decisions import Junk, Merge, Move, Rename
+from rpim.runs.decision_store import KEPT, Store, Timeline
+from rpim.runs.decisions import Junk, Merge, Move, Rename, State
 from rpim.runs.run_folder import check_target
-from rpim.runs.timeline import KEPT, Timeline
 
 
 def beginning(version: int = 0) -> State:
@@ -45,11 +43,15 @@ def name(timeline):
 def test_undo_and_redo_go_back_and_forth(timeline):
     rename(timeline, "x", "1")
     rename(timeline, "y", "2")
-    assert (name(timeline), timeline.undo_says(0), timeline.redo_says(0)) == ("y", "rename x to y", None)
+    assert (name(timeline), timeline.undo_description(0), timeline.redo_description(0)) == ("y", "rename x to y", None)
     timeline.undo(0, "3")
-    assert (name(timeline), timeline.undo_says(0), timeline.redo_says(0)) == ("x", "rename a to x", "rename x to y")
+    assert (name(timeline), timeline.undo_description(0), timeline.redo_description(0)) == (
+        "x",
+        "rename a to x",
+        "rename x to y",
+    )
     timeline.undo(0, "4")
-    assert (name(timeline), timeline.undo_says(0)) == ("a", None)
+    assert (name(timeline), timeline.undo_description(0)) == ("a", None)
     timeline.redo(0, "5")
     timeline.redo(0, "6")
     assert name(timeline) == "y"
@@ -61,9 +63,9 @@ def test_a_decision_after_undo_begins_a_branch_and_the_log_keeps_the_other(timel
     rename(timeline, "x", "1")
     timeline.undo(0, "2")
     rename(timeline, "z", "3")
-    assert timeline.redo_says(0) is None
+    assert timeline.redo_description(0) is None
     timeline.undo(0, "4")
-    assert timeline.redo_says(0) == "rename a to z"
+    assert timeline.redo_description(0) == "rename a to z"
     assert sqlite3.connect(tmp_path / "decisions.sqlite").execute("SELECT count(*) FROM decisions").fetchone() == (2,)
 
 
@@ -78,7 +80,7 @@ def test_a_request_that_is_repeated_is_done_once(timeline):
 
 
 def test_a_decision_that_is_refused_leaves_nothing(timeline):
-    with pytest.raises(InputError, match="called b already"):
+    with pytest.raises(InputError, match="already called b"):
         rename(timeline, "b", "1")
     assert timeline.store.current(0) == 0
     rename(timeline, "x", "1")  # the key was not used up
@@ -102,7 +104,7 @@ def test_two_servers_see_each_other_and_cannot_overwrite_each_other(timeline, tm
     rename(timeline, "x", "1")
     assert name(other) == "x"
     assert other.store.stamp() != stamp
-    with pytest.raises(InputError, match="at the same moment"):
+    with pytest.raises(InputError, match="at the same time"):
         other.store.add(0, Rename(0, "y"), "2", before=0)
     other.store.close()
 
@@ -120,7 +122,7 @@ def test_reading_the_log_again_gives_the_same_state(steps):
             made = {"rename": Rename(0, f"name {k}"), "move": Move(row, k % 3), "junk": Junk(row, junk=k % 2 == 0)}
             if step in made:
                 timeline.decide(0, lambda _, step=step, made=made: made[step], str(k))
-            elif (timeline.undo_says(0) if step == "undo" else timeline.redo_says(0)) is not None:
+            elif (timeline.undo_description(0) if step == "undo" else timeline.redo_description(0)) is not None:
                 getattr(timeline, step)(0, str(k))
         here = timeline.state(0)
         again = Timeline(store, beginning).state(0)
@@ -163,7 +165,7 @@ for k in itertools.count():
 
 def test_a_file_that_is_no_database_is_one_sentence_and_stays(tmp_path):
     (tmp_path / "decisions.sqlite").write_bytes(b"my notes, which are no database at all")
-    with pytest.raises(InputError, match=r"decisions\.sqlite cannot be used \(.*\): nothing in it was changed"):
+    with pytest.raises(InputError, match=r"decisions\.sqlite cannot be used \(.*\): it was not changed"):
         Store(tmp_path)
     assert (tmp_path / "decisions.sqlite").read_bytes() == b"my notes, which are no database at all"
 
@@ -172,7 +174,7 @@ def test_a_newer_or_foreign_database_is_one_sentence_and_stays(tmp_path):
     database = sqlite3.connect(tmp_path / "decisions.sqlite")
     database.execute("CREATE TABLE cakes (name)")
     database.commit()
-    with pytest.raises(InputError, match="database of something else"):
+    with pytest.raises(InputError, match="not a database of decisions"):
         Store(tmp_path)
     database.execute("PRAGMA user_version = 7")
     database.close()

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim import InputError
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, Split, decode, encode
+from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, Split, State, decode, encode
 
 
 def rows(*numbers):
@@ -42,12 +41,12 @@ def test_rename_is_the_final_label(state):
 
 @pytest.mark.parametrize("name", ["", "  ", "a\x00b", "x" * 201])
 def test_a_name_is_visible_and_not_too_long(state, name):
-    with pytest.raises(InputError, match="1 to 200 visible characters"):
+    with pytest.raises(InputError, match="1 to 200 printable characters"):
         Rename(2, name).apply(state)
 
 
 def test_two_classes_cannot_have_one_name(state):
-    with pytest.raises(InputError, match=r"There is a class called dog already: .* or merge"):
+    with pytest.raises(InputError, match=r"Another class is already called dog: .* or merge"):
         Rename(2, "dog").apply(state)
     assert Rename(1, "dog").apply(state).classes[1].name == "dog"  # its own name is no other's
 
@@ -62,9 +61,9 @@ def test_merge_makes_the_others_part_of_the_first(state):
     assert after.names() == ["new-1", "new-1", "dog", "new-1", "new-1", ""]
     assert sorted(after.classes) == [1, 2]
     assert after.classes[2].known  # because one of them was
-    with pytest.raises(InputError, match="no longer there"):
+    with pytest.raises(InputError, match="no longer exists"):
         Rename(0, "x").apply(after)
-    with pytest.raises(InputError, match="two classes or more"):
+    with pytest.raises(InputError, match="select at least two"):
         Merge((1, 1)).apply(state)
 
 
@@ -74,7 +73,7 @@ def test_split_keeps_part_zero_and_names_the_others(state):
     assert after.names() == ["cat", "cat (3)", "cat (2)", "new-1", "new-1", ""]
     assert not after.classes[3].known
     assert after.next_class == 4
-    with pytest.raises(InputError, match="too alike"):
+    with pytest.raises(InputError, match="too similar"):
         Split(0, rows(0, 1), rows(0, 0), first=3).apply(state)
 
 
@@ -85,14 +84,14 @@ def test_move_to_a_class_or_a_new_one(state):
     new = Move(rows(3), to=3, name="fox").apply(after)
     assert new.names()[3] == "fox"
     assert new.next_class == 4
-    with pytest.raises(InputError, match="no longer there"):
+    with pytest.raises(InputError, match="no longer exists"):
         Move(rows(1), to=9).apply(state)
 
 
 @pytest.mark.parametrize("bad", [rows(), rows(-1), rows(6)])
 def test_rows_that_are_not_there_are_refused(state, bad):
     for decision in (Move(bad, to=1), Junk(bad)):
-        with pytest.raises(InputError, match="not among the 6 of the run"):
+        with pytest.raises(InputError, match="not among the 6 rows of the run"):
             decision.apply(state)
 
 
@@ -106,7 +105,7 @@ def test_junk_has_no_label_and_remembers_its_class(state):
 
 def test_every_decision_says_what_it_does(state):
     said = [
-        decision.in_words(state)
+        decision.describe(state)
         for decision in (
             Rename(2, "fox"),
             Accept(0),
@@ -128,7 +127,7 @@ def test_every_decision_says_what_it_does(state):
         "move 1 row to dog",
         "move 2 rows to the new class fox",
         "mark 1 row as junk",
-        "take 1 row back from junk",
+        "restore 1 row from junk",
     ]
 
 

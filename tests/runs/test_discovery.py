@@ -171,6 +171,30 @@ def test_a_model_that_was_a_committee_once_and_is_a_single_fit_now_has_no_stabil
     assert (again.stability, again.assignments.label_quality, again.label_issues()) == (None, None, [])
 
 
+def test_the_html_representation_is_a_table_of_the_new_classes():
+    found = discovery_of(LABELS["text"], n_members=8)
+    shown = found._repr_html_()
+    new = [row for row in found.classes_table() if not row.known and row.rows]
+    assert shown.count("<tr>") == 1 + len(new) == 3
+    for row in new:
+        assert f"<td>{row.name}</td><td>{row.rows:,}</td><td>{row.mean_confidence:.0%}</td>" in shown
+        assert f"<td>{row.stability:.0%}</td><td>{', '.join(row.keywords)}</td>" in shown
+    assert "120 rows, 35 labelled" in shown
+    assert f"{found.model.expected_accuracy_:.0%} (committee of 8)" in shown
+    assert "<script" not in shown
+
+
+def test_the_html_representation_escapes_names_and_of_a_single_fit_has_no_stability():
+    found = discovery_of(LABELS["text"])
+    found.model.classes_ = np.where(found.classes == "new-1", "<script>&", found.classes)
+    rows = dataclasses.replace(found.assignments, labels=np.where(found.labels == "new-1", "<script>&", found.labels))
+    shown = Discovery(rows, found.model, found.provenance)._repr_html_()
+    assert "<td>&lt;script&gt;&amp;</td>" in shown
+    assert "<script" not in shown
+    assert "<td>—</td>" in shown
+    assert "Single fit" in shown
+
+
 BAD = [int(np.flatnonzero((k == TRUTH) & HALF)[0]) for k in (0, 1)]
 
 
@@ -229,7 +253,7 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
         labels=np.array(["a", "a", "b", "b"]),
         known=np.ones(4, bool),
         confidence=quality,
-        second=np.array(["b"] * 4),
+        runner_up=np.array(["b"] * 4),
         runner_up_confidence=quality,
         outlier=quality,
         given=np.array(["a", "a", "", "b"]),
@@ -239,7 +263,7 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
     )
     model = RPIM()
     assert [(issue.row, issue.suggested) for issue in Discovery(rows, model, {}).label_issues()] == [(0, "b"), (1, "c")]
-    assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, suspect=2)
+    assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, issues=2)
     by_quality = dataclasses.replace(rows, suggested_confidence=None)
     assert [issue.row for issue in Discovery(by_quality, model, {}).label_issues()] == [1, 0]
     assert LabelCounts.of(dataclasses.replace(rows, label_quality=None)) is None
@@ -248,14 +272,17 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
 @pytest.mark.parametrize(
     ("counts", "sentence"),
     [
-        ((2436, 2436, 30), "30 of 2,436 labels look wrong: rpim classes 'my run' --label-issues lists them."),
-        ((12, 8, 1), "1 of 12 labels looks wrong (8 were checked): rpim classes 'my run' --label-issues lists it."),
-        ((12, 12, 0), "None of 12 labels looks wrong."),
-        ((4, 0, 0), "No label could be checked: that takes at least two labelled rows of a class."),
+        ((2436, 2436, 30), "30 of 2,436 labels are probably wrong: rpim classes 'my run' --label-issues lists them."),
+        (
+            (12, 8, 1),
+            "1 of 12 labels is probably wrong (8 were checked): rpim classes 'my run' --label-issues lists it.",
+        ),
+        ((12, 12, 0), "None of 12 labels is probably wrong."),
+        ((4, 0, 0), "No label could be checked: a class needs at least two labelled rows."),
     ],
 )
 def test_label_checks_in_words(counts, sentence):
-    assert LabelCounts(*counts).in_words("my run") == sentence
+    assert LabelCounts(*counts).sentence("my run") == sentence
 
 
 def test_extending_keeps_the_label_checks_of_the_rows_that_stay():
@@ -352,7 +379,7 @@ def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery,
         "given",
         "known",
         "confidence",
-        "second",
+        "runner_up",
         "runner_up_confidence",
         "outlier",
         "text",
@@ -364,7 +391,7 @@ def test_assignments_hold_the_class_its_probability_and_the_runner_up(discovery,
         assert table["confidence"][row] == probabilities[row, mine]
         others = np.delete(probabilities[row], mine)
         assert table["runner_up_confidence"][row] == others.max()
-        assert probabilities[row, place[table["second"][row]]] == others.max()
+        assert probabilities[row, place[table["runner_up"][row]]] == others.max()
         assert table["given"][row] == (None if INTS[row] < 0 else INTS[row])
         assert table["known"][row] == (mine < 3)
     labelled = INTS >= 0
@@ -381,13 +408,13 @@ def test_classes_table_by_hand():
         labels=np.array(["a", "a", "new-1", "b", "", "a", "a", "a"]),
         known=np.array([True, True, False, True, False, True, True, True]),
         confidence=np.array([1.0, 0.5, 0.95, 0.2, 0.0, 0.999, 0.998, 0.003], dtype=np.float32),
-        second=np.array(["b"] * 8),
+        runner_up=np.array(["b"] * 8),
         runner_up_confidence=np.zeros(8, dtype=np.float32),
         outlier=np.array([-1, 0, 0, 0, 9, -3, -2, 0], dtype=np.float32),
         given=np.array(["a", "", "", "b", "", "", "", ""]),
     )
     a, b, new_1, new_2 = Discovery(rows, model, {}, stability=np.array([0.9, np.nan, 0.25, np.nan])).classes_table()
-    assert (a.name, a.known, a.rows, a.labelled, a.sure_share) == ("a", True, 5, 1, 0.6)
+    assert (a.name, a.known, a.rows, a.labelled, a.confident_share) == ("a", True, 5, 1, 0.6)
     assert a.mean_confidence == pytest.approx(0.7)
     # 4, 9 and 10 are equally sure to a percent, and fit in another order.
     assert (a.typical, a.doubtful) == ([9, 10, 4], [11, 5, 10])
@@ -396,14 +423,14 @@ def test_classes_table_by_hand():
     assert np.isnan(b.stability)
     assert (new_1.typical, new_1.doubtful, new_2.typical) == ([6], [6], [])
     assert np.isnan(Discovery(rows, model, {}).classes_table()[0].stability)
-    assert (b.rows, b.labelled, b.sure_share) == (1, 1, 0.0)
-    assert (new_1.known, new_1.rows, new_1.labelled, new_1.sure_share) == (False, 1, 0, 1.0)
+    assert (b.rows, b.labelled, b.confident_share) == (1, 1, 0.0)
+    assert (new_1.known, new_1.rows, new_1.labelled, new_1.confident_share) == (False, 1, 0, 1.0)
     assert new_2.rows == 0
     assert np.isnan(new_2.mean_confidence)
 
 
 def test_predict_refuses_rows_of_another_width_or_with_nan(discovery):
-    with pytest.raises(InputError, match="5 features but the classes were found in rows of 6"):
+    with pytest.raises(InputError, match="5 features but the model was fitted on rows of 6"):
         discovery.predict(X[:, :5])
     with pytest.raises(InputError, match=r"NaN, missing or infinite values in 1 row \(1\)"):
         discovery.predict([[1.0] * 6, [np.nan] * 6])

@@ -15,8 +15,7 @@ from sklearn.datasets import make_blobs
 
 from rpim import Discovery, FeatureSet
 from rpim.runs import keywords as naming
-from rpim.runs.keywords import class_tf_idf, keywords, suggest_names
-from rpim.runs.words import words_of
+from rpim.runs.keywords import class_tf_idf, keywords, suggest_names, words_of
 
 FAST = ("--n-classes", "4", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
 X, TRUTH = make_blobs(120, n_features=6, centers=4, random_state=1)

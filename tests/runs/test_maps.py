@@ -47,6 +47,6 @@ def test_with_umap_classes_are_apart_and_rows_that_were_not_fitted_go_to_theirs(
 
 def test_a_row_goes_to_the_nearer_of_its_neighbors():
     rows = np.array([[1, 0], [0, 1], [0.9, 0.1]], dtype=np.float32)
-    on_map = maps.placed_among(rows, np.array([0, 1]), np.array([[0, 0], [10, 10]], dtype=np.float32))
+    on_map = maps.interpolate_positions(rows, np.array([0, 1]), np.array([[0, 0], [10, 10]], dtype=np.float32))
     # Squared distances 0.02 and 1.62, so weights 2500 and 0.381.
     np.testing.assert_allclose(on_map[2], 10 * 0.381 / 2500.381, rtol=1e-3)

@@ -173,7 +173,7 @@ BAD = {
     "another width": (
         lambda: np.save("n.npy", NEW[:, :5]),
         "n.npy",
-        "The rows have 5 features but the classes were found in rows of 128: embed them with the same",
+        "The rows have 5 features but the model was fitted on rows of 128: embed them with the same",
     ),
     "NaN far in": (
         lambda: np.save("n.npy", with_nan(12345)),

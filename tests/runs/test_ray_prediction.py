@@ -107,7 +107,7 @@ def test_bad_rows_and_files_are_named(ray_here, run, tmp_path, small_blocks):
     ("message", "new", "arguments"),
     [
         ("give -o FOLDER", "new.npy", ["--ray"]),
-        ("--workers says how many workers --ray is to use", "new.npy", ["-o", "out.csv", "--workers", 2]),
+        ("--workers is the number of Ray workers", "new.npy", ["-o", "out.csv", "--workers", 2]),
         ("is the name of a file", "new.npy", ["-o", "out.csv", "--ray"]),
         ("new.csv has the suffix '.csv', which cannot be read block by block", "new.csv", ["-o", "out", "--ray"]),
         ("seem to come from another encoder", "other.npy", ["-o", "out", "--ray"]),

@@ -1,4 +1,4 @@
-"""The cells of a benchmark, and the file that keeps those that are done: a line of JSON each, on the disk at once."""
+"""The cells of a benchmark, and the JSON-lines file of finished cells."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from rpim._common.errors import InputError
 from rpim._common.files import check_writable, writing
 from rpim.benchmark import nid
-from rpim.benchmark.arrivals import WAYS, ArrivalsDraw
+from rpim.benchmark.batches import WAYS, BatchesDraw
 from rpim.benchmark.entries import Method, Set
-from rpim.benchmark.plan import ARRIVALS, NID, Plan
-from rpim.benchmark.protocol import Case, GcdDraw, Parts, divide, has_labels_of_its_own
+from rpim.benchmark.plan import BATCHES, NID, Plan
+from rpim.benchmark.protocol import Case, GcdDraw, SplitFeatures, has_labels_of_its_own, split_features
 from rpim.benchmark.results import Record
 from rpim.benchmark.splits import read_splits
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
 
-Draw = GcdDraw | nid.NidDraw | ArrivalsDraw
+Draw = GcdDraw | nid.NidDraw | BatchesDraw
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Cell:
     seed: int
     draw: Draw
     n_classes: int | None
-    """What the method is told; None has it estimate the number."""
+    """The number given to the method; None to estimate it."""
     fingerprint: str
-    """Of the rows, their labels and their truth."""
+    """Fingerprint of the rows, labels and true classes."""
     keeps_sample: bool = False
-    """Whether it leaves a sample of its rows for the figures; the first seed does. Decides no result."""
+    """Whether it stores a sample of rows for the figures (first seed); does not affect the result."""
 
-    def case(self, parts: Parts | None = None) -> Case:
-        """The problem, of rows that are at hand or else read from the disk."""
-        return self.draw.case(divide(self.data.read()) if parts is None else parts, self.seed)
+    def case(self, parts: SplitFeatures | None = None) -> Case:
+        """The problem; without `parts`, the rows are read from disk."""
+        return self.draw.case(split_features(self.data.read()) if parts is None else parts, self.seed)
 
     @property
     def key(self) -> Record:
-        """All that decides the result: a cell of the same key need not be run again, whatever it was called."""
+        """Everything that determines the result: cells with the same key are run once."""
         return {
             "format": FORMAT,
             "estimator": self.method.method,
@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def facts(self) -> Record:
-        """What is known of it before it is run: the beginning of its record."""
+        """The fields of the record that are known before the run."""
         return {**self.key, "method": self.method.name, **self.draw.facts}
 
 
@@ -67,9 +67,9 @@ _KEY = ("format", "estimator", "parameters", "set", "seed", "n_classes", "data")
 
 
 def planned_cells(plan: Plan) -> list[Cell]:
-    """The cells of a plan, seed by seed, so that an unfinished benchmark has whole columns; reads every set once.
+    """The cells of a plan, ordered by seed, so that an interrupted benchmark has complete columns.
 
-    What several studies ask for is one cell, under the name that the first of them gives it.
+    A cell of several studies is run once, under the name of the first study.
     """
     problems: dict[tuple[str, int], list[tuple[Draw, int | None, str]]] = {}
     for data in plan.sets:
@@ -93,8 +93,8 @@ def planned_cells(plan: Plan) -> list[Cell]:
 
 
 def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, str]]]:
-    """For each seed the draws, the number of classes that a method is told, and the fingerprint of the problem."""
-    parts = divide(data.read())
+    """For each seed the draws, the given number of classes, and the fingerprint of the problem."""
+    parts = split_features(data.read())
     of_features = parts.fingerprint()
     found: dict[int, list[tuple[Draw, int | None, str]]] = {}
     for seed, draws in _draws(plan, data, parts).items():
@@ -106,30 +106,30 @@ def _problems(plan: Plan, data: Set) -> dict[int, list[tuple[Draw, int | None, s
     return found
 
 
-def _draws(plan: Plan, data: Set, parts: Parts) -> dict[int, list[Draw]]:
-    if plan.protocol == ARRIVALS:
-        return {seed: [ArrivalsDraw(way) for way in WAYS] for seed in plan.seeds}
+def _draws(plan: Plan, data: Set, parts: SplitFeatures) -> dict[int, list[Draw]]:
+    if plan.protocol == BATCHES:
+        return {seed: [BatchesDraw(way) for way in WAYS] for seed in plan.seeds}
     if plan.protocol == NID:
         lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
         return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}
     split = data.split
     if data.splits is not None:
         splits = read_splits(data.splits)
-        # A set with labels of its own needs no list; one for any set, or of its name, must agree with them.
+        # A partly labelled set needs no list; a list for any set, or for its name, must agree with the labels.
         if not has_labels_of_its_own(parts.train) or splits.one or data.name in splits.by_name:
             split = splits.of(data.name)
     return {seed: [GcdDraw(split, plan.known_share)] for seed in plan.seeds}
 
 
 def check_output(folder: Path) -> None:
-    """Raise where a benchmark cannot be written or gone on with; known before any work.
+    """Check, before any work, that a benchmark can be written or resumed.
 
     Raises
     ------
     InputError
-        If something else is there, or nothing can be written.
+        If the folder holds something else, or is not writable.
     """
-    with writing(folder):  # a folder that may not even be looked into
+    with writing(folder):  # the folder may be unreadable
         _check_output(folder)
 
 
@@ -141,7 +141,7 @@ def _check_output(folder: Path) -> None:
         raise InputError(f"{folder} is a file: give a folder for the results.")
     if not (folder / CELLS_FILE).exists() and any(folder.iterdir()):
         raise InputError(
-            f"{folder} exists and is no benchmark (it has no {CELLS_FILE}): choose another name, or an empty folder."
+            f"{folder} exists and is not a benchmark (it has no {CELLS_FILE}): choose another name, or an empty folder."
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{folder} cannot be written, because you may not write in it: choose another.")
@@ -150,8 +150,8 @@ def _check_output(folder: Path) -> None:
 class CellFile:
     """``cells.jsonl`` in the folder of a benchmark.
 
-    Only ever added to. A line that a kill has torn is passed over, and so is what is no cell; of several lines about
-    the same cell the last one that is no error counts.
+    Append-only. Truncated and foreign lines are ignored; of several lines about a cell, the last one without an error
+    counts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -160,14 +160,14 @@ class CellFile:
         with writing(folder):
             folder.mkdir(exist_ok=True)
             text = self.path.read_bytes().decode("utf-8", "replace") if self.path.exists() else ""
-            with open(self.path, "ab") as file:  # there from the beginning, so that the folder is known as ours
+            with open(self.path, "ab") as file:  # created first, which marks the folder as a benchmark
                 if text and not text.endswith("\n"):
                     file.write(b"\n")
         for line in text.split("\n"):
             self._keep(_parsed(line))
 
     def add(self, record: Record) -> None:
-        """Write a record, and return once it is on the disk."""
+        """Append a record; it is on disk when this returns."""
         line = json.dumps(record, allow_nan=False) + "\n"
         with writing(self.path), open(self.path, "ab") as file:
             file.write(line.encode())
@@ -176,16 +176,16 @@ class CellFile:
         self._keep(record)
 
     def find(self, cell: Cell) -> Record | None:
-        """The record of a cell: done, or with an error."""
+        """The record of a cell, finished or failed; None if there is none."""
         return self._records.get(_canonical(cell.key))
 
     def done(self, cell: Cell) -> bool:
-        """Whether a cell need not be run again."""
+        """Whether a cell is finished without error."""
         record = self.find(cell)
         return record is not None and "error" not in record
 
     def n_done(self, cells: Iterable[Cell]) -> int:
-        """How many of these are done."""
+        """The number of finished cells."""
         return sum(map(self.done, cells))
 
     def _keep(self, record: Record | None) -> None:
@@ -206,7 +206,7 @@ def _parsed(line: str) -> Record | None:
 
 
 def digest(record: Record) -> str:
-    """A short name for a cell, by its key or its record."""
+    """A short hash of a cell's key or record."""
     return hashlib.sha256(_canonical({name: record[name] for name in _KEY}).encode()).hexdigest()[:16]
 
 

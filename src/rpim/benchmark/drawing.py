@@ -1,7 +1,6 @@
-"""The figures of a benchmark, from plain arrays to the bytes of an image; knows no files and no records.
+"""Draw the figures of a benchmark from arrays to image bytes.
 
-They are drawn on white whatever the page's colours are, and without a screen. Text is shown as it stands: a name with a
-dollar sign is no formula.
+Figures have a white background and need no display. Text is not parsed as math.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from numpy.typing import NDArray
 
 from rpim._common.palette import palette
 from rpim.data.labels import IntArray
-from rpim.runs.confusion import Confusion
+from rpim.runs.evaluation import Confusion
 
 INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20
-"""More classes than this are coloured, but not named: nobody could tell them by a legend."""
+"""With more classes, the legend is omitted."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -53,7 +52,7 @@ Array = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Rows in two dimensions with their true classes."""
+    """2-D positions of rows with their true classes."""
 
     title: str
     points: Array  # (S, 2)
@@ -63,7 +62,7 @@ class Map:
 
 @dataclass(frozen=True, eq=False)
 class Leanings:
-    """How far rows lean to the known classes: those of one unknown class, of known ones, and of the other unknown."""
+    """log(p best known / p best new) for the rows of one unknown class, of known classes, and of other unknown ones."""
 
     title: str
     of_class: Array
@@ -72,7 +71,7 @@ class Leanings:
 
 
 def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int] = (), columns: int = 2) -> bytes:
-    """The maps side by side, a colour for each class; with `focus` once more, those classes alone in colour. PNG"""
+    """Maps side by side, coloured by class; with `focus`, a second row colours only those classes. PNG"""
     classes = np.unique(np.concatenate([one.classes for one in maps])).tolist()
     colours = dict(zip(classes, palette(len(classes)), strict=True))
     columns = min(columns, len(maps))
@@ -103,7 +102,7 @@ def draw_maps(maps: Sequence[Map], names: Mapping[int, str], focus: Sequence[int
 
 
 def _scatter(ax: Any, one: Map, colours: Mapping[int, Any]) -> None:
-    """Filled dots for known classes, rings for unknown ones; classes without a colour lie in grey beneath."""
+    """Dots for known classes, rings for unknown ones; classes without a colour are grey, in the background."""
     size = 14 if len(one.points) < 800 else 8
     coloured = np.isin(one.classes, list(colours))
     rgb = np.array([colours.get(c, (0.84, 0.85, 0.87)) for c in one.classes.tolist()])
@@ -134,7 +133,7 @@ def _dot(colour: Any, filled: bool, label: str) -> Line2D:
 
 
 def draw_confusions(titled: Mapping[str, Confusion], names: Mapping[int, str]) -> bytes:
-    """The matrices side by side, with the share of rows in each of the four blocks. PNG"""
+    """Confusion matrices side by side, with the share of rows in each of the four blocks. PNG"""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.9 * len(titled), 4.9), layout=layout())
         axes = figure.subplots(1, len(titled), squeeze=False)[0]
@@ -194,7 +193,7 @@ def _label_classes(ax: Any, confusion: Confusion, names: Mapping[int, str]) -> N
 
 
 def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
-    """Density histograms one above the other on one scale. SVG"""
+    """Stacked density histograms with a shared x axis. SVG"""
     ends = np.concatenate([part for one in panels for part in (one.of_class, one.of_known, one.of_others)])
     low, high = np.floor(ends.min()), np.ceil(ends.max())
     bins = np.linspace(min(low, -1.0), max(high, 1.0), 41)
@@ -221,7 +220,7 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
 
 
 def draw_averages(values: Mapping[str, Sequence[float | None]], parts: Sequence[str]) -> bytes:
-    """A bar for each method under each part (All, Known, Unknown), the best in the strong colour. SVG"""
+    """Bar charts of All, Known and Unknown per method; the best is highlighted. SVG"""
     methods = list(values)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9.2, 0.32 * len(methods) + 0.75), layout=layout())
@@ -244,12 +243,12 @@ def draw_averages(values: Mapping[str, Sequence[float | None]], parts: Sequence[
 
 
 def layout() -> ConstrainedLayoutEngine:
-    """Room around the parts of a figure."""
+    """The layout engine of all figures."""
     return ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03, hspace=0.03)
 
 
 def shortened(text: str, length: int = 24) -> str:
-    """Text of at most so many characters, in one line.
+    """Shorten text to one line of at most `length` characters.
 
     >>> shortened("a very long name of a class", 12)
     'a very long…'
@@ -259,7 +258,7 @@ def shortened(text: str, length: int = 24) -> str:
 
 
 def encoded(figure: Figure, form: str) -> bytes:
-    """The image, the same bytes for the same figure."""
+    """Encode the figure reproducibly."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     with warnings.catch_warnings():

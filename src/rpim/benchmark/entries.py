@@ -1,4 +1,4 @@
-"""The rows and columns of a table as they are named in a config or on the command line: methods and feature sets."""
+"""Methods and feature sets, as named in a config or on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DECIDED_HERE = ("n_classes", "random_state", "verbose")
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: a method with its parameters, under a name of its own."""
+    """A method with its parameters and display name: a row of the table."""
 
     name: str
     method: str
@@ -38,7 +38,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Set:
-    """A column of the table: where a feature set is, and how to read it."""
+    """A feature set and how to read it: a column of the table."""
 
     name: str
     path: Path
@@ -49,7 +49,7 @@ class Set:
     feature_column: str | None = None
     split_column: str | None = None
     split: Split | None = None
-    """The known classes, where they need not be looked up in `splits`."""
+    """The known classes, if not read from `splits`."""
 
     def read(self) -> FeatureSet:
         """The feature set."""
@@ -63,7 +63,7 @@ class Set:
 
 
 def checked_methods(said: Any) -> tuple[Method, ...]:
-    """The methods of a list of names, or of names with their parameters."""
+    """Check a list of method names, or a dict of names and parameters."""
     if isinstance(said, Mapping):
         return tuple(_method(name, entry) for name, entry in said.items()) or nothing("method")
     if not isinstance(said, Iterable) or isinstance(said, str):
@@ -80,7 +80,7 @@ def _method(name: str, entry: Any) -> Method:
     model = METHODS[method]()
     for parameter in parameters:
         if parameter in _DECIDED_HERE:
-            raise InputError(f"The method {name!r} sets {parameter}, which the benchmark itself does: leave it out.")
+            raise InputError(f"The method {name!r} sets {parameter}, which the benchmark sets itself: leave it out.")
         choose(f"The method {name!r}: the parameter", parameter, _parameter_names(model))
     parameters = {key.removeprefix("objective__"): value for key, value in parameters.items()}
     try:
@@ -99,7 +99,7 @@ def _parameter_names(model: DiscoveryEstimator) -> list[str]:
 
 
 def checked_sets(said: Any, splits: Any) -> tuple[Set, ...]:
-    """The sets of names with paths, or with all that a set may say; `splits` is for those that have none."""
+    """Check a dict of names and paths or options; `splits` is the default for sets without their own."""
     if not isinstance(said, Mapping):
         raise InputError(f'sets is {said!r}: give names with paths, {{"birds": "birds.npz"}}.')
     return tuple(_set(str(name), entry, splits) for name, entry in said.items())
@@ -142,15 +142,15 @@ def _must_be_there(name: str, path: Path) -> None:
 
 
 def nothing(what: str) -> Any:
-    """Raise where a list is empty."""
+    """Raise for an empty list."""
     raise InputError(f"No {what} is given: give one at least.")
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is a whole number, which True is not."""
+    """Whether it is an int (not a bool)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, which True is not."""
+    """Whether it is a number (not a bool)."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
-"""Which figures a benchmark has, made from its records and their outcomes, each with what it shows in words.
+"""The figures of a benchmark with captions, from its records and outcomes.
 
-As in the paper: maps and confusion matrices of PIM and RPIM, the density histogram of an unknown class that is confused
-with known ones, maps under each transformation h, and the averages over data sets.
+As in the paper: maps and confusion matrices of PIM and RPIM, the density histogram of a confused unknown class, maps
+under each transformation h, and averages over data sets.
 """
 
 from __future__ import annotations
@@ -12,17 +12,142 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import replacing, writing
 from rpim._common.progress import Progress
-from rpim.benchmark.drawing import draw_averages
-from rpim.benchmark.nid_tables import column_name
-from rpim.benchmark.outcome_figures import Drawn, Outcomes, draw_confusion, draw_histogram, draw_map, draw_transforms
-from rpim.benchmark.outcomes import Outcome, read_outcome
+from rpim.benchmark.drawing import (
+    LEGEND_CLASSES,
+    Leanings,
+    Map,
+    draw_averages,
+    draw_confusions,
+    draw_leanings,
+    draw_maps,
+    shortened,
+)
+from rpim.benchmark.nid import column_name
+from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
 from rpim.benchmark.results import ACCURACY, Record, Results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import of_study
 from rpim.core.transforms import TRANSFORMS, SemanticBias, Transform
+from rpim.data.labels import IntArray
+from rpim.runs.evaluation import confusion, most_confused, taken_by
+
+N_FOCUS = 3
+NO_SAMPLE = "its cells kept no sample of rows, because another seed was the first when they were run"
+
+Outcomes = dict[str, Outcome]
+"""Outcomes by method name; the first method selects the classes shown."""
+Drawn = tuple[str, bytes]
+"""Caption and image."""
+
+
+def tsne(rows: FloatArray) -> FloatArray:
+    """The rows in two dimensions. (S, 2)"""
+    from sklearn.manifold import TSNE
+
+    if len(rows) < 10:
+        raise InputError(f"{len(rows)} rows are too few for a map")
+    wide = np.pad(rows.astype(np.float32), ((0, 0), (0, max(0, 2 - rows.shape[1]))))
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    points: FloatArray = TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(wide)
+    return points
+
+
+def _map(title: str, outcome: Outcome, rows: FloatArray | None) -> Map:
+    if rows is None or outcome.sample is None:
+        raise InputError(NO_SAMPLE)
+    classes = outcome.truth[outcome.sample]
+    return Map(title, tsne(rows), classes, np.isin(classes, outcome.known))
+
+
+def _evaluated(outcome: Outcome) -> tuple[IntArray, IntArray]:
+    """The true and the found class of each row that is evaluated. (E,), (E,)"""
+    return outcome.truth[outcome.evaluated], outcome.predicted[outcome.evaluated]
+
+
+def _names(outcome: Outcome) -> dict[int, str]:
+    return dict(enumerate(outcome.names.tolist()))
+
+
+def draw_map(outcomes: Outcomes) -> Drawn:
+    """Maps of the class probabilities; with many classes, the most confused ones are highlighted."""
+    maps = [_map(name, outcome, outcome.z) for name, outcome in outcomes.items()]
+    reference_name, reference = next(iter(outcomes.items()))
+    many = len(np.unique(maps[0].classes)) > LEGEND_CLASSES
+    focus = focus_classes(reference) if many else []
+    caption = (
+        f"{len(maps[0].classes):,} unlabelled rows by their class probabilities z, in two dimensions (t-SNE), coloured "
+        "by true class; dots are of known classes, rings of unknown ones. What a method tells apart lies apart."
+    )
+    if focus:
+        caption += (
+            f" Below, in colour: the unknown classes that {reference_name} takes most for known ones, and the known "
+            "classes it takes them for."
+        )
+    return caption, draw_maps(maps, _names(reference), focus)
+
+
+def focus_classes(outcome: Outcome) -> list[int]:
+    """The most confused unknown classes, each followed by the known class that takes most of its rows."""
+    truth, predicted = _evaluated(outcome)
+    worst = most_confused(truth, predicted, outcome.known, N_FOCUS)
+    pairs = [(one, taken_by(truth, predicted, outcome.known, one)) for one in worst]
+    return list(dict.fromkeys(c for pair in pairs for c in pair if c is not None))
+
+
+def draw_confusion(outcomes: Outcomes) -> Drawn:
+    """True against found classes, with the shares of the four blocks."""
+    matrices = {name: confusion(*_evaluated(outcome), outcome.known) for name, outcome in outcomes.items()}
+    caption = (
+        "Unlabelled rows by true class (down) and found class (across), known classes first. A found class stands in "
+        "the column of the true class it is matched with by the accuracy's matching, so the diagonal is what is right. "
+        "The numbers are shares of all rows of known classes (above) and of unknown ones (below). The confusion in the "
+        "tables differs: there a found class is known if it had labels, here if it is matched with a class that had, "
+        "and a labelled class that an unknown one has taken over is matched with that one."
+    )
+    return caption, draw_confusions(matrices, _names(next(iter(outcomes.values()))))
+
+
+def draw_histogram(outcomes: Outcomes) -> Drawn:
+    """How far the rows lean to known classes, of the unknown class that the first method confuses most."""
+    reference_name, reference = next(iter(outcomes.items()))
+    truth, predicted = _evaluated(reference)
+    worst = most_confused(truth, predicted, reference.known)
+    if not worst:
+        raise InputError(f"{reference_name} takes no row of an unknown class for a known one")
+    panels = [_leanings(name, outcome, worst[0]) for name, outcome in outcomes.items()]
+    name = str(reference.names[worst[0]])
+    called = f"class {name}" if re.fullmatch(r"[\d.-]+", name) else name
+    caption = (
+        f"How far the unlabelled rows lean to known classes: of {shortened(called, 60)} "
+        f"({len(panels[0].of_class)} rows), the unknown class that {reference_name} takes most for known ones, of the "
+        "known classes, and of the other unknown ones. Right of the line a row is given a known class: the less orange "
+        f"overlaps blue, the better. Being the worst class of {reference_name}, it says less about other methods."
+    )
+    return caption, draw_leanings(panels, called)
+
+
+def _leanings(title: str, outcome: Outcome, unknown_class: int) -> Leanings:
+    if outcome.lean is None:
+        raise InputError(NO_SAMPLE)
+    truth, lean = outcome.truth[outcome.evaluated], outcome.lean.astype(np.float64)
+    is_known, is_class = np.isin(truth, outcome.known), truth == unknown_class
+    return Leanings(title, lean[is_class], lean[is_known], lean[~is_known & ~is_class])
+
+
+def draw_transforms(outcomes: Outcomes) -> Drawn:
+    """The rows by their refined embeddings, a map for each transformation."""
+    maps = [_map(h, outcome, outcome.refined) for h, outcome in outcomes.items()]
+    caption = (
+        f"The refined embeddings h(x) of {len(maps[0].classes):,} unlabelled rows in two dimensions (t-SNE) under each "
+        "transformation h of RPIM, coloured by true class; dots are of known classes, rings of unknown ones."
+    )
+    return caption, draw_maps(maps, _names(next(iter(outcomes.values()))), columns=3)
+
 
 FOLDER = "figures"
 COMPARED = ("pim", "rpim")
@@ -30,7 +155,7 @@ COMPARED = ("pim", "rpim")
 
 @dataclass(frozen=True)
 class Figure:
-    """An image with its words."""
+    """An image with title and caption."""
 
     name: str
     title: str
@@ -45,7 +170,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A figure that is to be made; `make` gives its caption and its image."""
+    """A figure to draw; `make` returns its caption and image."""
 
     kind: str
     of: str
@@ -58,7 +183,7 @@ class _Wanted:
 def make_figures(
     folder: Path, studies: Sequence[Study], records: Sequence[Record], verbose: bool = False
 ) -> tuple[list[Figure], list[str]]:
-    """The figures, also written to OUT/figures, and a sentence for each that could not be made."""
+    """Draw the figures, also into OUT/figures; return them, and a sentence for each that failed."""
     wanted = [*_averages(studies, records), *_of_problems(folder, records)]
     figures: list[Figure] = []
     missing: list[str] = []
@@ -69,7 +194,7 @@ def make_figures(
         for one in wanted:
             progress.stage(f"drawing {one.title[0].lower()}{one.title[1:]}")
             progress.advance(0)
-            # Whatever goes wrong with a figure, there are the others, and the tables.
+            # A failed figure must not affect the others and the tables.
             try:
                 caption, image = one.make()
             except Exception as error:
@@ -84,7 +209,7 @@ def make_figures(
 
 
 def _file_name(one: _Wanted, taken: set[str]) -> str:
-    """A name that is safe in any file system, whatever the set is called."""
+    """A unique file name that is valid on any file system."""
     of = re.sub(r"[^A-Za-z0-9._-]+", "-", one.of).strip(".-")
     stem = "-".join(part for part in (one.kind, of) if part)
     names = (f"{stem}{suffix}.{one.form}" for suffix in ["", *(f"-{k}" for k in range(2, len(taken) + 3))])
@@ -92,7 +217,7 @@ def _file_name(one: _Wanted, taken: set[str]) -> str:
 
 
 def _averages(studies: Sequence[Study], records: Sequence[Record]) -> Iterator[_Wanted]:
-    """A chart for each table that has a row for each method."""
+    """A chart for each table with one row per method."""
     for study in studies:
         results = Results(of_study(study, records))
         whole = [name for name in results.methods if all(results.whole(name, one) for one in results.measured)]
@@ -114,7 +239,7 @@ def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:
 def _of_problems(folder: Path, records: Sequence[Record]) -> Iterator[_Wanted]:
     """The figures of each set, at each share of known classes where there are several, of the first seed.
 
-    Cells in which rows come in arrivals keep no outcome to draw.
+    Cells of the protocol batches store no outcome.
     """
     problems: dict[str, list[Record]] = {}
     measured = Results(records).measured

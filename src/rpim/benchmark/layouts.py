@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rpim._common.errors import some
-from rpim.benchmark import paper
+from rpim.benchmark.published_results import PAPER_NOTE, paper_results
 from rpim.benchmark.results import (
     ACCURACY,
     CONFUSION,
@@ -15,8 +15,8 @@ from rpim.benchmark.results import (
     Table,
     accuracy_column,
     average_column,
+    formatted,
     percent,
-    plain,
     shares,
     spread,
 )
@@ -41,7 +41,7 @@ def _accuracy(study: Study, results: Results) -> Table:
     published = False
     for name in results.measured:
         columns[name] = accuracy_column(results, name)
-        beside = {method: paper.figures(study.paper, method, name) for method in results.methods}
+        beside = {method: paper_results(study.paper, method, name) for method in results.methods}
         if any(beside.values()):
             published = True
             columns[f"{name}, paper"] = {method: _published(values) for method, values in beside.items()}
@@ -56,7 +56,7 @@ def _accuracy(study: Study, results: Results) -> Table:
         f"All/Known/Unknown (GCD accuracy v2 in %, rows without a label){_over(results)}; the best in bold.",
         "Confusion: the share in % of rows of unknown classes that end in known ones / the reverse"
         + (", mean over sets." if len(results.measured) > 1 else "."),
-        paper.NOTE if published else "",
+        PAPER_NOTE if published else "",
     ]
     return Table(study.title, _joined(note), ["method", *columns], _rows(results, columns))
 
@@ -118,12 +118,12 @@ def costs(results: Results) -> Table:
                     *confusion,
                     some(sorted({*classes})) or NOTHING,
                     some(f"{value:,}" for value in sorted({*size})) or NOTHING,
-                    plain(seconds, ".1f"),
-                    plain(peak, ".0f"),
+                    formatted(seconds, ".1f"),
+                    formatted(peak, ".0f"),
                 ]
             )
-    arrivals = any("arrival" in record for record in results.done)
-    over, of = ("seeds and arrivals", "an arrival") if arrivals else ("seeds", "the fit")
+    batches = any("batch" in record for record in results.done)
+    over, of = ("seeds and batches", "a batch") if batches else ("seeds", "the fit")
     header = ["set", "method", "unknown in known", "known in unknown", "classes", "parameters", "seconds", "peak MB"]
     note = (
         "Confusion: the share in % of rows of unknown classes that end in known ones, and the reverse; means over "

@@ -1,4 +1,4 @@
-"""The cells of a benchmark as tasks of a cluster, which share one copy of each feature set a machine."""
+"""The cells of a benchmark as Ray tasks, which share one copy of each feature set per machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rpim._common.errors import first_line
 from rpim._common.ray import import_ray
 from rpim._common.ray_failures import explain_ray_errors, explanation, suppress_stdout
 from rpim.benchmark.cells import Cell, CellFile
-from rpim.benchmark.protocol import Parts, divide
+from rpim.benchmark.protocol import SplitFeatures, split_features
 from rpim.benchmark.results import Record
-from rpim.benchmark.runner import CellProgress, Work
+from rpim.benchmark.runner import CellFunction, CellProgress
 
 
 def run_cells_on_ray(
-    cells: Sequence[Cell], kept: CellFile, workers: int, *, work: Work | None = None, verbose: bool = False
+    cells: Sequence[Cell], kept: CellFile, workers: int, *, work: CellFunction | None = None, verbose: bool = False
 ) -> None:
     """`run_cells` by the workers of the cluster that this process has joined.
 
@@ -44,7 +44,7 @@ def run_cells_on_ray(
 
     def start(cell: Cell) -> None:
         if cell.data.name not in shared:
-            shared[cell.data.name] = ray.put(divide(cell.data.read()))
+            shared[cell.data.name] = ray.put(split_features(cell.data.read()))
         running[task.remote(cell, shared[cell.data.name], threads, kept.path.parent.resolve(), work)] = cell
 
     with CellProgress(verbose) as progress, explain_ray_errors(), suppress_stdout():
@@ -58,7 +58,7 @@ def run_cells_on_ray(
                     if len(running) == workers:
                         break
                 while not (ready := ray.wait(list(running), timeout=1.0)[0]):
-                    progress.advance(0)  # the clock goes on
+                    progress.advance(0)  # updates the elapsed time
                 kept.add(_answer(ray, ready[0], running.pop(ready[0])))
                 progress.advance(1)
         finally:
@@ -66,8 +66,8 @@ def run_cells_on_ray(
                 ray.cancel(other, force=True)
 
 
-def _record(cell: Cell, parts: Parts, threads: int, folder: Path, work: Work | None) -> Record:
-    """The life of a task."""
+def _record(cell: Cell, parts: SplitFeatures, threads: int, folder: Path, work: CellFunction | None) -> Record:
+    """The body of a Ray task."""
     if work is None:
         from rpim.benchmark.cell import run_cell
 

@@ -1,7 +1,7 @@
-"""What a cell leaves for the figures, in OUT/outcomes: the class of every row, and of some rows where they lie.
+"""Outcomes of cells for the figures, in OUT/outcomes: the class of every row, and positions of a sample.
 
-An outcome is written whole before the cell's line goes to cells.jsonl, and holds plain arrays alone, never a pickle. It
-says all that a figure needs, so that figures can be drawn again without the feature sets.
+An outcome is written atomically before the cell's line in cells.jsonl, as arrays without pickles. Figures can be
+redrawn from it without the feature sets.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Outcome:
     """The result of a cell, row by row. Classes are numbers, as in the `Case`; E rows are evaluated, S are sampled."""
 
     predicted: IntArray  # (N,)
-    truth: IntArray  # (N,), -1 where nobody knows
+    truth: IntArray  # (N,), -1 if unknown
     evaluated: IntArray  # (E,) row numbers
     known: IntArray
     names: NDArray[np.str_]
-    """What the user calls each true class."""
+    """Names of the true classes."""
     sample: IntArray | None = None  # (S,) row numbers among the evaluated ones
     z: FloatArray | None = None  # (S, at most 50) roots of the class probabilities on their principal directions
     refined: FloatArray | None = None  # (S, at most 50) h(x) likewise, x itself for a method without h
@@ -90,12 +90,12 @@ def read_outcome(folder: Path, record: Record) -> Outcome:
 
 
 def class_names(case: Case) -> NDArray[np.str_]:
-    """What the user calls each class of the truth."""
+    """Names of the true classes."""
     names = np.full(int(case.truth.max()) + 1, "", dtype=object)
     for values in (case.features.labels, case.features.truth):
         if values is not None:
-            told = ~unlabelled_rows(values) & (case.truth >= 0)
-            names[case.truth[told]] = values[told]
+            has_class = ~unlabelled_rows(values) & (case.truth >= 0)
+            names[case.truth[has_class]] = values[has_class]
     return names.astype(str)
 
 
@@ -137,7 +137,7 @@ def principal(rows: FloatArray) -> NDArray[np.float16]:
 
 
 def _lean(model: DiscoveryEstimator, X: FloatArray, rows: IntArray) -> NDArray[np.float16]:
-    """How far each row leans to the known classes: above zero exactly where it is given one of them."""
+    """log(p best known / p best new) of each row: positive if it is assigned to a known class."""
     n_known = len(model.known_classes_)
     lean = np.full(len(rows), -np.log(_LEAST), dtype=np.float16)
     if n_known == model.n_classes_:

@@ -1,4 +1,4 @@
-"""OUT/index.html: the tables and figures of a benchmark as one page that asks for nothing else, on any screen."""
+"""OUT/index.html: the tables and figures of a benchmark as one self-contained page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PAGE_FILE = "index.html"
 NEEDED = ("matplotlib", "jinja2")
-HOW_TO_GET_IT = "The page and the figures are left out: pip install 'rpim[figures]' and give the same command again."
+HOW_TO_GET_IT = "The page and the figures are skipped: pip install 'rpim[figures]' and repeat the command."
 
 _NUMBER = re.compile(rf"(\*\*)?(\d|{NOTHING})")
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 
 def can_be_made() -> bool:
-    """Whether what draws and writes the page is installed."""
+    """Whether matplotlib and jinja2 are installed."""
     return all(importlib.util.find_spec(name) is not None for name in NEEDED)
 
 
@@ -78,7 +78,7 @@ def render(
         missing=missing,
         command=command,
         versions=_versions(records),
-        arrivals=any("way" in record for record in records),  # whose table says itself how to read it
+        batches=any("way" in record for record in records),  # whose table says itself how to read it
     )
 
 
@@ -86,7 +86,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(loader=PackageLoader("rpim.benchmark", "."), autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"bold": bold, "plain": lambda text: _BOLD.sub(r"\1", text), "inline": inline}
+    found.filters |= {"bold": bold, "unbold": lambda text: _BOLD.sub(r"\1", text), "inline": inline}
     return found
 
 
@@ -120,8 +120,8 @@ def numbers(table: Table) -> set[int]:
 
 def _lead(results: Results) -> str:
     counts = ((len(results.methods), "method"), (len(results.sets), "data set"), (len(results.seeds), "seed"))
-    told = [f"{count} {what}{'s' if count != 1 else ''}" for count, what in counts]
-    return f"Generalized category discovery compared on equal terms: {_listed(told)}."
+    counted = [f"{count} {what}{'s' if count != 1 else ''}" for count, what in counts]
+    return f"Generalized category discovery compared on equal terms: {_listed(counted)}."
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is to be compared: methods, feature sets and seeds, from a short JSON file or from the command line.
+"""The plan of a benchmark: methods, feature sets and seeds, from a JSON config or the command line.
 
     {
       "methods": {"gcd": {}, "pim": {"max_iter": 200}, "pim as published": {"method": "pim", "preset": "paper"}},
@@ -6,7 +6,7 @@
       "seeds": [0, 1, 2]
     }
 
-Paths are relative to the file. ``methods`` may be a plain list of names. A set may also say ``labels``,
+Paths are relative to the file. ``methods`` may be a list of names. A set may also have ``labels``,
 ``label_column``, ``feature_column`` and ``split_column``, as ``FeatureSet.read`` takes them, and ``n_classes`` where
 its truth does not give it. ``paper``, ``protocol``, ``splits``, ``known_share``, ``n_classes`` ("given" or "estimate")
 and ``jobs`` are as on the command line.
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading
 from rpim.benchmark import nid
-from rpim.benchmark.arrivals import must_be_extendable
+from rpim.benchmark.batches import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
-from rpim.benchmark.paper_lists import known_classes
 from rpim.benchmark.protocol import KNOWN_SHARE
+from rpim.benchmark.splits import known_classes
 from rpim.benchmark.studies import Study, studies_of
 from rpim.data.formats.feature_files import column_names
 
@@ -39,15 +39,15 @@ DEFAULT_METHOD = ("rpim",)
 """Of the protocols other than gcd."""
 DEFAULT_SEEDS = (0, 1, 2)
 GIVEN, ESTIMATE = "given", "estimate"
-GCD, NID, ARRIVALS = "gcd", "nid", "arrivals"
+GCD, NID, BATCHES = "gcd", "nid", "batches"
 
-_OWN_SHARES = {NID: "0.25 to 0.75", ARRIVALS: "0.4"}
+_OWN_SHARES = {NID: "0.25 to 0.75", BATCHES: "0.4"}
 _KEYS = ("methods", "sets", "seeds", "paper", "protocol", "splits", "known_share", "n_classes", "jobs")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides which cells there are."""
+    """Everything that determines the cells."""
 
     studies: tuple[Study, ...]
     sets: tuple[Set, ...]
@@ -60,7 +60,7 @@ class Plan:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -78,7 +78,7 @@ def make_plan(
     jobs: int | None = None,
     images: Sequence[RawImages] = (),
 ) -> Plan:
-    """The plan of a config file, in which whatever else is given takes the place of what the file says.
+    """Read the config file; the other arguments override it.
 
     Parameters
     ----------
@@ -89,15 +89,15 @@ def make_plan(
         Separated by commas.
     paper : str, optional
         The paper's tables in the place of methods, for `studies_of`.
-    protocol : {"gcd", "nid", "arrivals"}, optional
-        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or classes that come later
-        (see `rpim.benchmark.arrivals`).
+    protocol : {"gcd", "nid", "batches"}, optional
+        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or new classes in later
+        batches (see `rpim.benchmark.batches`).
     splits : path, optional
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
     known_share : float, optional
         The share of classes that are known, where no list gives them.
     n_classes : {"given", "estimate"}, optional
-        Whether a method is told the number of classes.
+        Whether the methods are given the number of classes.
     jobs : int, optional
         Cells at once.
     images : sequence of RawImages
@@ -120,7 +120,7 @@ def make_plan(
     said = {name: value for name, value in said.items() if value is not None}
     if not said.get("sets") and not images:
         raise InputError('No feature set is given: name some, or list them under "sets" in the config.')
-    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, ARRIVALS))
+    protocol = choose("The protocol", str(said.get("protocol", GCD)), (GCD, NID, BATCHES))
     share, count = said.get("known_share", KNOWN_SHARE), said.get("n_classes", GIVEN)
     jobs = said.get("jobs", max(1, cores() // 2))
     if not is_number(share) or not 0 < share < 1:
@@ -135,7 +135,7 @@ def make_plan(
     sets = checked_sets(said.get("sets") or {}, said.get("splits"))
     if protocol == NID:
         sets = tuple(map(_with_nid_column, sets))
-    if protocol == ARRIVALS:
+    if protocol == BATCHES:
         _must_be_free_to_draw(sets)
     sets += _of_images(images, sets, protocol, said.get("splits"))
     studies = _studies(said, protocol)
@@ -160,9 +160,9 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
     elif protocol == NID:
         methods = checked_methods(said.get("methods", DEFAULT_METHOD))
         studies = (Study("nid", "New-intent discovery", methods, nid.SEEDS, layout="nid"),)
-    elif protocol == ARRIVALS:
+    elif protocol == BATCHES:
         methods = must_be_extendable(checked_methods(said.get("methods", DEFAULT_METHOD)))
-        studies = (Study("arrivals", "Classes that come later", methods, layout="arrivals"),)
+        studies = (Study("batches", "Classes that come later", methods, layout="batches"),)
     else:
         studies = (Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS))),)
     given = _seeds(said["seeds"]) if "seeds" in said else None
@@ -186,18 +186,18 @@ def _of_images(
 
 
 def _with_nid_column(data: Set) -> Set:
-    """The set with the protocol's own division of its rows, where it has one."""
+    """Use the protocol's own split column, if the set has one."""
     own = data.split_column is None and nid.SPLIT_COLUMN in column_names(data.path)
     return replace(data, split_column=nid.SPLIT_COLUMN) if own else data
 
 
 def _must_be_free_to_draw(sets: Sequence[Set]) -> None:
-    """Raise where a set says what the protocol of arrivals decides."""
+    """Raise if a set fixes what the protocol batches draws."""
     for data in sets:
         for what, given in (("a split list", data.splits), ("n_classes", data.n_classes)):
             if given is not None:
                 raise InputError(
-                    f"The set {data.name!r} has {what}, but the protocol {ARRIVALS} draws the classes of each stage "
+                    f"The set {data.name!r} has {what}, but the protocol {BATCHES} draws the classes of each stage "
                     "itself: leave it out."
                 )
 

@@ -1,12 +1,12 @@
-"""From a feature set and a seed to the problem that every method gets to see, and the truth that none of them does.
+"""From a feature set and a seed to the problem that the methods see, and the hidden true classes.
 
-Where the rows all have a class, the seed hides some of it: the known classes are a given list, or the first half of
+If all rows have a class, the seed hides some of them: the known classes are a given list, or the first half of
 ``RandomState(seed).permutation`` of the sorted classes; of each known class in ascending order ``RandomState(seed)``
 (one generator for all classes) permutes the rows in file order, and the first ``round(n / 2)`` keep their label. A
-feature set that comes with labels for some of its rows is used as it is, whatever the seed.
+partly labelled feature set is used as it is, regardless of the seed.
 
-Where a set says of each row which part it belongs to (its ``split``), all this is about the rows called "train" alone;
-rows called "test" are predicted afterwards, and others are not used.
+If a set has a ``split``, this applies to the rows of "train"; rows of "test" are predicted afterwards, and other rows
+are not used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRAIN, TEST = "train", "test"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Unseen:
-    """Rows for prediction alone."""
+    """Test rows, for prediction only."""
 
     features: FeatureSet
     truth: IntArray  # (M,), never -1
@@ -39,26 +39,26 @@ class Unseen:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """One feature set under one seed. Classes are numbers: their places among the sorted classes of the set."""
+    """One feature set under one seed. Classes are indices into the sorted classes of the set."""
 
     features: FeatureSet
     y: IntArray  # (N,), -1 for unlabelled rows: all that a method sees
-    truth: IntArray  # (N,), -1 where nobody knows
+    truth: IntArray  # (N,), -1 if unknown
     known: IntArray
     n_classes: int | None
-    """How many classes there are in all; None where the truth of some row is missing, so that nobody can say."""
+    """Number of classes; None if the true class of some row is missing."""
     test: Unseen | None = None
     unused: int = 0
-    """Rows of the set that belong to neither part."""
+    """Number of unused rows."""
 
     @property
     def hidden(self) -> BoolArray:
-        """The rows without a label."""
+        """The unlabelled rows."""
         return self.y < 0
 
     @property
     def evaluated(self) -> BoolArray:
-        """The rows on which accuracy is measured: without a label, but with a truth."""
+        """The evaluated rows: unlabelled, with a true class."""
         return self.hidden & (self.truth >= 0)
 
     def fingerprint(self, of_features: str) -> str:
@@ -70,12 +70,12 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parts:
-    """A feature set with the number of each row's class, by the use that is made of the rows."""
+class SplitFeatures:
+    """A feature set split into training, test and unused rows, with class codes."""
 
     train: FeatureSet
     rows: IntArray  # (N,), where those are in the whole set
-    truth: IntArray  # (N,), -1 where nobody knows
+    truth: IntArray  # (N,), -1 if unknown
     classes: NDArray[Any]  # of the whole set, sorted; the codes are places in it
     test: Unseen | None
     unused: int
@@ -102,11 +102,11 @@ class Parts:
         return " ".join(part.fingerprint() for part in (self.train, *views, *test))
 
 
-def divide(features: FeatureSet) -> Parts:
-    """The rows by their use."""
+def split_features(features: FeatureSet) -> SplitFeatures:
+    """Split the rows into training, test and unused rows."""
     truth, classes = _classes(features)
     if features.split is None:
-        return Parts(features, np.arange(len(features)), truth, classes, None, 0)
+        return SplitFeatures(features, np.arange(len(features)), truth, classes, None, 0)
     train, test = (features.split == part for part in (TRAIN, TEST))
     if not train.any():
         found = some(np.unique(features.split).tolist())
@@ -116,20 +116,20 @@ def divide(features: FeatureSet) -> Parts:
     unused = len(features) - int(train.sum()) - int(test.sum())
     whole = bool(train.all())  # then a memory map stays one
     part = features if whole else features.subset(train)
-    return Parts(part, np.flatnonzero(train), truth[train], classes, unseen, unused)
+    return SplitFeatures(part, np.flatnonzero(train), truth[train], classes, unseen, unused)
 
 
 def has_labels_of_its_own(features: FeatureSet) -> bool:
-    """Whether some rows have a label and some have none, so that there is nothing left to draw."""
+    """Whether the set is partly labelled, so that nothing is drawn."""
     return 0 < features.n_labelled < len(features)
 
 
-def make_case(parts: Parts, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
+def make_case(parts: SplitFeatures, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
     """The problem of this feature set under this seed.
 
     Parameters
     ----------
-    parts : Parts
+    parts : SplitFeatures
         Of a feature set with labels for all rows, or a truth, or labels for some rows.
     seed : int
         Decides the known classes, where no list gives them, and the rows that keep their label.
@@ -141,7 +141,7 @@ def make_case(parts: Parts, seed: int, split: Split | None = None, known_share: 
     Examples
     --------
     >>> features = FeatureSet.from_arrays(np.eye(8), labels=list("aabbccdd"))
-    >>> case = make_case(divide(features), seed=0)
+    >>> case = make_case(split_features(features), seed=0)
     >>> case.known.tolist(), case.y.tolist(), case.n_classes
     ([2, 3], [-1, -1, -1, -1, -1, 2, 3, -1], 4)
     """
@@ -165,13 +165,13 @@ class GcdDraw:
     split: Split | None = None
     known_share: float = KNOWN_SHARE
 
-    def case(self, parts: Parts, seed: int) -> Case:
+    def case(self, parts: SplitFeatures, seed: int) -> Case:
         """The problem under this seed."""
         return make_case(parts, seed, self.split, self.known_share)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """Fields of the record."""
         return {}
 
 
@@ -181,19 +181,19 @@ def _classes(features: FeatureSet) -> tuple[IntArray, NDArray[Any]]:
     values = features.labels if features.truth is None else features.truth
     if values is None:
         raise InputError("it has neither labels nor truth: give labels for some rows at least.")
-    told: BoolArray = ~unlabelled_rows(values)
+    has_class: BoolArray = ~unlabelled_rows(values)
     if features.labels is not None and features.truth is not None and labelled.any():
         if (features.labels.dtype.kind == "U") != (features.truth.dtype.kind == "U"):
             raise InputError("its labels are text and its truth is numbers, or the reverse: give both alike.")
-        wrong = np.flatnonzero(labelled & told & (features.labels != features.truth))
+        wrong = np.flatnonzero(labelled & has_class & (features.labels != features.truth))
         if wrong.size:
             raise InputError(f"labels and truth disagree in {some_rows(wrong.tolist())}: mend one of them.")
-        values, told = np.where(labelled, features.labels, features.truth), told | labelled
-    if not told.any():
+        values, has_class = np.where(labelled, features.labels, features.truth), has_class | labelled
+    if not has_class.any():
         raise InputError("it has neither labels nor truth: give labels for some rows at least.")
-    classes, numbers = np.unique(values[told], return_inverse=True)
+    classes, numbers = np.unique(values[has_class], return_inverse=True)
     codes = np.full(len(features), UNLABELLED, dtype=np.int64)
-    codes[told] = numbers
+    codes[has_class] = numbers
     return codes, classes
 
 

@@ -1,4 +1,4 @@
-"""The paper's data sets from their images: embedded once into the benchmark's folder, then sets like any other."""
+"""The paper's data sets from raw images: embedded once into the benchmark folder, then ordinary feature sets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,64 @@ import numpy as np
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
-from rpim.benchmark.paper_statistics import check_statistics
-from rpim.benchmark.protocol import divide, make_case
+from rpim.benchmark.protocol import Case, make_case, split_features
 from rpim.benchmark.splits import Split
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.image_sets import READERS, read_image_set
 from rpim.embedding.items import Items
 from rpim.embedding.weights import file_hash
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A column of the paper's table of statistics, which gives rows in hundreds."""
+
+    known: int  # |Y^L|
+    classes: int  # |Y^U|: the unlabelled rows are of all classes
+    labelled: int  # |D^L|
+    unlabelled: int  # |D^U|
+
+
+STATISTICS = {
+    "cub": Sizes(100, 200, 1_500, 4_500),
+    "cars": Sizes(98, 196, 2_000, 6_100),
+    "herbarium19": Sizes(341, 683, 8_900, 25_400),
+    "cifar10": Sizes(5, 10, 12_500, 37_500),
+    "cifar100": Sizes(80, 100, 20_000, 30_000),
+    "imagenet100": Sizes(50, 100, 31_900, 95_300),
+}
+"""FGVC-Aircraft is not in the table."""
+
+ROUNDING = 50
+"""A figure in hundreds of rows is off by no more than that."""
+
+
+def check_statistics(name: str, case: Case) -> bool:
+    """Whether a problem is the paper's, by the number of its training rows; raises where it is, but divided otherwise.
+
+    Parameters
+    ----------
+    name : str
+        One of `STATISTICS`; no other set is the paper's.
+    case : Case
+        Of any seed: the sizes are the same for all.
+    """
+    paper = STATISTICS.get(name)
+    if paper is None or abs(len(case.y) - paper.labelled - paper.unlabelled) > 2 * ROUNDING:
+        return False
+    unlabelled = int(case.hidden.sum())
+    labelled = len(case.y) - unlabelled
+    # The paper halves the rows of all known classes together, the protocol class by class: half a row each.
+    slack = ROUNDING + len(case.known) / 2
+    as_published = (len(case.known), case.n_classes) == (paper.known, paper.classes)
+    if not as_published or max(abs(labelled - paper.labelled), abs(unlabelled - paper.unlabelled)) > slack:
+        raise InputError(
+            f"with {len(case.known)} of {case.n_classes} classes known, {labelled:,} rows would be labelled and "
+            f"{unlabelled:,} not, where the paper has {paper.known} of {paper.classes} classes, about "
+            f"{paper.labelled:,} rows and {paper.unlabelled:,}: give the list of known classes of this data set."
+        )
+    return True
+
 
 FOLDER = "features"
 PAPERS_ENCODER = "dino-vitb16"
@@ -74,11 +125,11 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
     todo: list[tuple[RawImages, dict[str, Any], Items]] = []
     for one in images:
         split = splits[one.name]
-        made_of = _made_of(one, split)
-        if not _is_embedded(one, made_of):
+        inputs = _inputs_of(one, split)
+        if not _is_embedded(one, inputs):
             items = read_image_set(one.name, one.folder, None if split is None else split.imagenet_classes)
             _check(one.name, items, split)
-            todo.append((one, made_of, items))
+            todo.append((one, inputs, items))
     if not todo:
         return
     from rpim.embedding.embed import embed
@@ -88,9 +139,9 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
     CellFile(output)  # a folder in which it is begun is known as ours
     with writing(output / FOLDER):
         (output / FOLDER).mkdir(exist_ok=True)
-    for one, made_of, items in todo:
+    for one, inputs, items in todo:
         with replacing(_note(one)) as file:
-            file.write(json.dumps(made_of, indent=1).encode())
+            file.write(json.dumps(inputs, indent=1).encode())
         embed(items, encoder, one.features, verbose=True)
 
 
@@ -99,12 +150,12 @@ def _check(name: str, items: Items, split: Split | None) -> None:
     stand_in = np.ones((len(items), 1), dtype=np.float32)
     features = FeatureSet.from_arrays(stand_in, labels=items.labels, split=items.split)
     try:
-        check_statistics(name, make_case(divide(features), 0, split))
+        check_statistics(name, make_case(split_features(features), 0, split))
     except InputError as error:
         raise InputError(f"The set {name!r}: {error}") from error
 
 
-def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
+def _inputs_of(one: RawImages, split: Split | None) -> dict[str, Any]:
     """All that decides the features."""
     return {
         "folder": str(one.folder.resolve()),
@@ -114,7 +165,7 @@ def _made_of(one: RawImages, split: Split | None) -> dict[str, Any]:
     }
 
 
-def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
+def _is_embedded(one: RawImages, inputs: dict[str, Any]) -> bool:
     """Whether the features are there already; raises where they were made of something else."""
     if not one.features.exists():
         return False
@@ -126,7 +177,7 @@ def _is_embedded(one: RawImages, made_of: dict[str, Any]) -> bool:
         )
     with reading(note):
         before = dict(json.loads(note.read_text(encoding="utf-8")))
-    changed = [fact for fact, value in made_of.items() if before.get(fact) != value]
+    changed = [fact for fact, value in inputs.items() if before.get(fact) != value]
     if changed:
         raise InputError(
             f"{one.features} was made with other {' and '.join(changed)} ({note.name} says of what): give the same "

@@ -1,4 +1,4 @@
-"""What the cells say, by method and set, and a table as plain data."""
+"""Records of cells by method and set, and tables as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = "—"
 
 @dataclass
 class Table:
-    """A table for people: every cell is text, and what stands between two ** is bold."""
+    """A table of text cells; text between two ** is bold."""
 
     title: str
     note: str
@@ -127,6 +127,6 @@ def shares(values: Iterable[float | None]) -> str:
     return "/".join(map(percent, values))
 
 
-def plain(value: float | None, form: str) -> str:
+def formatted(value: float | None, form: str) -> str:
     """A number in this format."""
     return NOTHING if value is None else format(value, form)

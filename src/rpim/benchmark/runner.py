@@ -1,4 +1,4 @@
-"""Runs the cells that are not done, several at once, each in a process of its own, and keeps what they say."""
+"""Run unfinished cells in parallel, each in its own process, and store their records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rpim.benchmark.plan import cores
 from rpim.benchmark.results import Record
 from rpim.runs.run_folder import uninterrupted
 
-Work = Callable[[Cell, int], Record]
+CellFunction = Callable[[Cell, int], Record]
 
 
 def run_cells(
-    cells: Sequence[Cell], kept: CellFile, jobs: int, *, work: Work | None = None, verbose: bool = False
+    cells: Sequence[Cell], kept: CellFile, jobs: int, *, work: CellFunction | None = None, verbose: bool = False
 ) -> None:
     """Run the cells that `kept` does not have, and add them to it one by one as they finish.
 
-    A cell that fails is kept as an error and stops nothing. Whatever ends this function, also Ctrl-C, ends the
-    processes it has started; and where it is killed itself, they notice and end.
+    A failed cell is stored as an error and does not stop the others. When this function ends, also by Ctrl-C, its
+    processes end; if it is killed, they notice and end.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def run_cells(
         return
     context = _context()
     running: list[_Running] = []
-    # By the number of jobs alone: a benchmark that goes on after an interruption computes as it would have without.
+    # Depends only on the number of jobs, so that a resumed benchmark computes the same.
     threads = max(1, cores() // jobs)
     with CellProgress(verbose) as progress:
         progress.expect(len(todo))
@@ -115,7 +115,7 @@ def _context() -> Any:
     return context
 
 
-def _start(context: Any, work: Work | None, cell: Cell, threads: int, folder: Path) -> _Running:
+def _start(context: Any, work: CellFunction | None, cell: Cell, threads: int, folder: Path) -> _Running:
     answer, send = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(work, cell, threads, folder, send), daemon=True)
     process.start()
@@ -125,12 +125,12 @@ def _start(context: Any, work: Work | None, cell: Cell, threads: int, folder: Pa
 
 def _first_to_finish(running: list[_Running], progress: Progress) -> _Running:
     while not (ready := wait([one.answer for one in running], timeout=1.0)):
-        progress.advance(0)  # the clock goes on
+        progress.advance(0)  # updates the elapsed time
     return next(one for one in running if one.answer in ready)
 
 
-def _serve(work: Work | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
-    """The life of a child."""
+def _serve(work: CellFunction | None, cell: Cell, threads: int, folder: Path, send: Connection) -> None:
+    """The main function of a child process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if work is None:
@@ -141,7 +141,7 @@ def _serve(work: Work | None, cell: Cell, threads: int, folder: Path, send: Conn
 
 
 def _end_with_parent() -> None:
-    """Do not go on for nobody where the parent was killed."""
+    """Exit if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

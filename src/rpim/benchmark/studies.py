@@ -1,7 +1,7 @@
 """The tables of the paper as studies: which methods, with which parameters, over which seeds.
 
-A row that is in the paper too bears a name by which `rpim.benchmark.paper` finds its figures. What a row does not set
-is what it is by default, so that equal rows of different studies are one and the same cell.
+A row that is in the paper too has the name by which `paper_results` finds its published accuracy. Parameters that a row
+does not set keep their defaults, so equal rows of different studies are one cell.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Study:
     title: str
     methods: tuple[Method, ...]
     seeds: tuple[int, ...] | None = None
-    """None leaves them to whoever runs the study."""
+    """None: given by the plan."""
     note: str = ""
     paper: tuple[str, ...] = ()
     """The tables of the paper whose figures stand beside ours."""
-    layout: Literal["methods", "seeds", "nid", "arrivals"] = "methods"
+    layout: Literal["methods", "seeds", "nid", "batches"] = "methods"
 
 
 def studies_of(name: str) -> tuple[Study, ...]:
@@ -95,14 +95,14 @@ def _ablation() -> tuple[Study, ...]:
     return (
         Study(
             "ablation-fixed",
-            "Parts of RPIM, weight decay 0.01",
+            "SplitFeatures of RPIM, weight decay 0.01",
             (baseline, *_parts(fixed)),
             note=f"Each part alone and together; {OWN_SEARCH}.",
             paper=("ablation_fixed_wd_0.01",),
         ),
         Study(
             "ablation-tuned",
-            "Parts of RPIM, weight decay searched",
+            "SplitFeatures of RPIM, weight decay searched",
             (baseline, Method("Baseline tuned (PIM)", "pim"), *_parts({})),
             note=f"The first row alone has weight decay 0.01, as in the paper; {OWN_SEARCH}.",
             paper=("ablation_tuned_wd",),

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.files import replacing
-from rpim.benchmark.arrivals_tables import PARTS, by_arrival, row_name
+from rpim.benchmark.batches import ACCURACY_GROUPS, by_batch, row_name
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
 from rpim.benchmark.layouts import by_method, by_seed, chosen, costs
-from rpim.benchmark.nid_tables import by_known_share, column_name
+from rpim.benchmark.nid import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record, Results, Table
 from rpim.benchmark.studies import Study
 
@@ -47,7 +47,7 @@ _LAYOUTS: dict[str, Callable[[Study, Results], list[Table]]] = {
     "methods": by_method,
     "seeds": by_seed,
     "nid": by_known_share,
-    "arrivals": by_arrival,
+    "batches": by_batch,
 }
 
 
@@ -63,22 +63,24 @@ def write_tables(folder: Path, studies: Sequence[Study], records: Sequence[Recor
 def records_of(cells: Sequence[Cell], kept: CellFile) -> list[Record]:
     """What is kept of these cells, under the names that this plan has for them: they may have been run under others.
 
-    A cell in which rows came in several arrivals has a record for each of them.
+    A cell in which rows came in several batches has a record for each of them.
     """
     return [
-        {**record, **arrival, **cell.facts}
+        {**record, **batch, **cell.facts}
         for cell in cells
         if (record := kept.find(cell)) is not None
-        for arrival in record.get("arrivals", [{}])
+        for batch in record.get("batches", [{}])
     ]
 
 
 def as_csv(records: Sequence[Record]) -> str:
     """A row for each record; without the columns of accuracy where no record has a truth to go by."""
-    names = (*PARTS, "n_classes_true") if any("arrival" in record for record in records) else ACCURACY + CONFUSION
+    names = (
+        (*ACCURACY_GROUPS, "n_classes_true") if any("batch" in record for record in records) else ACCURACY + CONFUSION
+    )
     measured = names if any(record.get("all") is not None for record in records) else ()
     tested = (*TEST_ACCURACY, "test_rows") if any(record.get("test_all") is not None for record in records) else ()
-    varied = [name for name in ("known_share", "way", "arrival") if any(name in record for record in records)]
+    varied = [name for name in ("known_share", "way", "batch") if any(name in record for record in records)]
     columns = (*_KEY, *varied, *measured, *tested, *_FACTS, "rpim", "torch", "error")
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
@@ -149,8 +151,8 @@ def notes(results: Results) -> list[str]:
     missing = results.without_truth
     found = [f"{name} has no truth for its unlabelled rows, so its accuracy is left out." for name in missing]
     found += {record["set"]: _use_of_rows(record) for record in results.done if _is_divided(record)}.values()
-    told = {record["set"] for record in results.done if record["n_classes"] is not None}
-    estimated = [name for name in results.sets if any(r["set"] == name for r in results.done) and name not in told]
+    given = {record["set"] for record in results.done if record["n_classes"] is not None}
+    estimated = [name for name in results.sets if any(r["set"] == name for r in results.done) and name not in given]
     if estimated:
         found.append(f"The number of classes was estimated on {', '.join(estimated)}.")
     versions = sorted({record["versions"]["rpim"] for record in results.done})

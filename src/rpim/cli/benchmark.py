@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import BAD_INPUT, FAILURE, InputError
-from rpim.cli.ray_options import RayAddress, Workers, check_workers
+from rpim.cli.options import RayAddress, Workers, check_workers
 
 if TYPE_CHECKING:
     from rpim.benchmark.cells import Cell, CellFile
@@ -23,59 +23,68 @@ if TYPE_CHECKING:
 def benchmark(
     context: typer.Context,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the results; gone on with if there.")
+        Path, typer.Option("--output", "-o", metavar="OUT", help="Results folder; an existing benchmark is resumed.")
     ],
     features: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FEATURES...", help="PATH or NAME=PATH, in any format that discover reads."),
+        typer.Argument(
+            metavar="FEATURES...", help="Feature sets: PATH or NAME=PATH, in any format that rpim discover reads."
+        ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="rpim,pim,gcd if left out, or rpim for nid and arrivals.")
+        str | None, typer.Option(metavar="A,B,...", help="Methods (default: rpim,pim,gcd; for nid and batches rpim).")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="0,1,2 if left out, or as the study or protocol has them.")
+        str | None, typer.Option(metavar="N,N,...", help="Seeds (default: 0,1,2, or those of the study or protocol).")
     ] = None,
     paper: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="The paper's tables: main, ablation, transforms, eta, seeds, or all."),
+        typer.Option(
+            metavar="TABLE", help="Reproduce tables of the paper: main, ablation, transforms, eta, seeds, or all."
+        ),
     ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(
-            metavar="gcd|nid|arrivals",
-            help="nid: new-intent discovery, measured on test rows; arrivals: classes that come later.",
+            metavar="gcd|nid|batches",
+            help="nid: new-intent discovery, evaluated on test rows; batches: new classes in later batches.",
         ),
     ] = None,
     splits: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The known classes, as .json or GCD's .pkl; nid's lists; or the folder of them; else drawn.",
+            help="Known classes: .json, GCD's .pkl, nid lists, or a folder of these (default: drawn at random).",
         ),
     ] = None,
     known_share: Annotated[
-        float | None, typer.Option(metavar="S", help="The share of classes that are known, where drawn: 0.5.")
+        float | None, typer.Option(metavar="S", help="Share of known classes when drawn at random (default: 0.5).")
     ] = None,
     n_classes: Annotated[
-        str | None, typer.Option("--n-classes", metavar="given|estimate", help="Whether methods are told the number.")
+        str | None,
+        typer.Option(
+            "--n-classes",
+            metavar="given|estimate",
+            help="Give the methods the number of classes, or let them estimate it.",
+        ),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells at once; half as many as cores.")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Cells in parallel (default: half the cores).")] = None,
     ray: RayAddress = None,
     workers: Workers = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=FOLDER",
-            help="Images of cifar10, cifar100, imagenet100, cub, cars, herbarium19 or aircraft; may be repeated.",
+            help="Raw images of cifar10, cifar100, imagenet100, cub, cars, herbarium19 or aircraft; repeatable.",
         ),
     ] = None,
-    encoder: Annotated[str | None, typer.Option(metavar="NAME", help="What embeds the images of --data.")] = None,
-    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Weights of the encoder.")] = None,
+    encoder: Annotated[str | None, typer.Option(metavar="NAME", help="Image encoder for --data.")] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Local weights of the encoder.")] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .json file with methods, sets and seeds; options go first.")
+        Path | None, typer.Option(metavar="FILE", help="JSON file with methods, sets and seeds; options override it.")
     ] = None,
 ) -> None:
-    """Compare methods on feature sets over seeds: All / Known / Unknown, confusion, time and memory."""
+    """Compare methods over feature sets and seeds: All / Known / Unknown accuracy, confusion, time, memory."""
     from rpim.benchmark.cells import CellFile, check_output, planned_cells
     from rpim.benchmark.plan import make_plan
     from rpim.benchmark.raw_images import checked_images, embed_images
@@ -83,7 +92,7 @@ def benchmark(
 
     check_workers(ray, workers)
     if ray is not None and jobs is not None:
-        raise InputError("--jobs is for cells on this machine alone: with --ray, say --workers.")
+        raise InputError("--jobs is for one machine, but --ray is given: use --workers instead.")
     check_output(output)
     images = checked_images(data or (), encoder, weights, output)
     plan = make_plan(
@@ -102,10 +111,10 @@ def benchmark(
     try:
         embed_images(images, {one.name: one.split for one in plan.sets}, output)
     except KeyboardInterrupt:
-        typer.echo("rpim: interrupted while images were embedded; the same command goes on from there.", err=True)
+        typer.echo("rpim: interrupted while embedding images; the same command resumes.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     cells = planned_cells(plan)
-    with _runner(ray, workers, plan.jobs) as run:  # a cluster that is not there is known before the folder is
+    with _runner(ray, workers, plan.jobs) as run:  # report a missing cluster before the folder is created
         kept = CellFile(output)
         try:
             run(cells, kept)
@@ -121,13 +130,13 @@ def benchmark(
     for record in failed:
         typer.echo(f"rpim: {describe_failure(record)}", err=True)
     if failed:
-        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command tries them again.", err=True)
+        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command retries them.", err=True)
         raise typer.Exit(FAILURE)
 
 
 @contextlib.contextmanager
 def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callable[[list[Cell], CellFile], None]]:
-    """What runs the cells: processes of this machine, or tasks of a cluster."""
+    """The runner of the cells: processes on this machine, or Ray tasks."""
     if ray is None:
         from rpim.benchmark.runner import run_cells
 
@@ -142,7 +151,7 @@ def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callabl
 
 def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
     done = f"{kept.n_done(cells)} of {len(cells)} cells done"
-    typer.echo(f"rpim: interrupted with {done}; the same command goes on from there.", err=True)
+    typer.echo(f"rpim: interrupted with {done}; the same command resumes.", err=True)
     return typer.Exit(BAD_INPUT)
 
 
@@ -154,11 +163,11 @@ def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, 
         return
     page = write_page(output, studies, records, command=command, verbose=True)
     if sys.stderr.isatty():
-        typer.echo(f"The page with the figures: {page}", err=True)
+        typer.echo(f"HTML page with figures: {page}", err=True)
 
 
 def _as_typed(context: typer.Context) -> str:
-    """The command by which this one can be given again."""
+    """The command line that repeats this benchmark."""
     words = ["rpim", str(context.info_name)]
     for parameter in sorted(context.command.params, key=lambda one: one.param_type_name):  # arguments first
         value = context.params.get(str(parameter.name))

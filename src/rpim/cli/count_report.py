@@ -1,4 +1,4 @@
-"""An estimate of the number of classes in words, and as a picture of the curve behind it."""
+"""The output of ``rpim estimate``: the number of classes as text, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _CURVES = {
     "max-acc": ("clusters", "accuracy on the labelled rows"),
     "max-acc-pim": ("classes", "accuracy on the labelled rows"),
 }
-"""What stands along and up the curve of each method."""
+"""The x and y axes of each method's curve."""
 
 
-def in_words(count: ClassCount, n_known: int, method: str) -> str:
-    """The estimate, its interval and its curve, a line each."""
+def as_text(count: ClassCount, n_known: int, method: str) -> str:
+    """The estimate with its interval, then the curve, one line per point."""
     along, up = _CURVES[method]
     new = count.n_classes - n_known
     lines = [
@@ -31,13 +31,13 @@ def in_words(count: ClassCount, n_known: int, method: str) -> str:
         lines += ["", f"{along}  {up}"]
         for point, value in count.curve.items():
             shown = f"{value:.1f}" if method == "neighbors" else f"{value:.1%}"
-            mark = "  <- taken" if point == count.chosen else ""
+            mark = "  <- chosen" if point == count.chosen else ""
             lines.append(f"{point:>{len(along)},}  {shown:>{len(up)}}{mark}")
     return "\n".join(lines)
 
 
 def as_dict(count: ClassCount, n_known: int, method: str) -> dict[str, Any]:
-    """Ready for JSON."""
+    """JSON-serializable."""
     along, up = _CURVES[method]
     return {
         "n_classes": count.n_classes,
@@ -51,10 +51,10 @@ def as_dict(count: ClassCount, n_known: int, method: str) -> dict[str, Any]:
 
 
 def check_picture(path: StrPath, overwrite: bool = False) -> Path:
-    """The path of a picture that can be drawn and may be written."""
+    """Check that the plot can be drawn and written; return its path."""
     target = Path(path)
     if target.suffix.lower() not in _PICTURES:
-        raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be drawn: give .png or .svg.")
+        raise InputError(f"{path} has the suffix {target.suffix!r}, which is not a plot format: give .png or .svg.")
     check_writable(path, overwrite)
     try:
         import matplotlib  # noqa: F401
@@ -64,7 +64,7 @@ def check_picture(path: StrPath, overwrite: bool = False) -> Path:
 
 
 def draw(count: ClassCount, n_known: int, method: str, path: Path) -> None:
-    """The curve, the point that was taken, and the interval, as a picture in the format of the suffix."""
+    """Plot the curve, the chosen point and the interval; the suffix gives the format."""
     import matplotlib
     from matplotlib.figure import Figure
 

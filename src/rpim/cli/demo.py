@@ -1,7 +1,7 @@
-"""The demo: handwritten digits, of which half are known, and what discovery makes of the others.
+"""The demo: handwritten digits, half of them known classes, the others to be discovered.
 
-The digits are scikit-learn's (1,797 images of 8 x 8 pixels), so it works offline, and the pixels themselves are the
-embeddings. 0 to 4 are known, half of their rows labelled; 5 to 9 have no label at all.
+The digits come with scikit-learn (1,797 images of 8 x 8 pixels), so the demo works offline; the pixels are the
+embeddings. 0 to 4 are known classes with half of their rows labelled; 5 to 9 have no labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPLIT_SEED = 0
 
 
 def digits() -> FeatureSet:
-    """The digits as a discovery problem, the same rows labelled every time; the truth is there for display."""
+    """The digits as a discovery problem; the same rows are labelled every time, and the truth is for display only."""
     from sklearn.datasets import load_digits
 
     images = load_digits()
@@ -41,7 +41,7 @@ def digits() -> FeatureSet:
 
 
 def pictures() -> list[NDArray[np.uint8]]:
-    """The digits to look at, ink on white: of 8 x 8 pixels each, for the report."""
+    """The images of the digits for the report: ink on white, 8 x 8 pixels."""
     from sklearn.datasets import load_digits
 
     return list((255 - load_digits().images * (255 / 16)).round().astype(np.uint8))
@@ -49,7 +49,7 @@ def pictures() -> list[NDArray[np.uint8]]:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a new class turns out to be."""
+    """A new class and its majority true class."""
 
     name: Any
     rows: int
@@ -58,7 +58,7 @@ class Meaning:
 
 
 def meanings(discovery: Discovery, features: FeatureSet) -> list[Meaning]:
-    """For each new class with rows the true class that most of its rows have."""
+    """The majority true class of each non-empty new class."""
     truth = np.asarray(features.truth)
     found = []
     for row in discovery.classes_table():
@@ -71,6 +71,6 @@ def meanings(discovery: Discovery, features: FeatureSet) -> list[Meaning]:
 
 
 def meanings_table(rows: list[Meaning]) -> Table:
-    """`meanings` for the terminal."""
+    """`meanings` as a table for the terminal."""
     cells = [(str(row.name), f"{row.rows:,}", f"{row.share:.0%}", str(row.mostly)) for row in rows]
     return class_table(("class", "rows", "share", "mostly"), cells)

@@ -13,8 +13,19 @@ import typer
 from rpim._common.errors import BAD_INPUT, choose
 from rpim._common.memory_budget import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
-from rpim.cli.options import Data, FeatureColumn, LabelColumn, LabelsFile, Overwrite, Quiet, Seed, Source
-from rpim.cli.ray_options import RayAddress, Workers, check_workers
+from rpim.cli.options import (
+    Data,
+    FeatureColumn,
+    LabelColumn,
+    LabelsFile,
+    Overwrite,
+    Quiet,
+    RayAddress,
+    Seed,
+    Source,
+    Workers,
+    check_workers,
+)
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import console_of_output, print_findings, written
 
@@ -23,11 +34,13 @@ if TYPE_CHECKING:
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")] = Path("rpim-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")] = Path(
+        "rpim-demo"
+    ),
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Discover the digits 5 to 9 in images of which only 0 to 4 are known (offline, seconds)."""
+    """Discover the digits 5 to 9 when only 0 to 4 are labelled (offline, takes seconds)."""
     from rpim.runs.run_folder import check_target
 
     check_target(output, overwrite)
@@ -35,13 +48,13 @@ def demo(
 
     from rpim.cli import demo as digits_demo
     from rpim.cli.fitting import fit
-    from rpim.cli.summary import print_next_steps, print_plainly
+    from rpim.cli.summary import print_line, print_next_steps
     from rpim.estimators import RPIM
 
     torch.set_num_threads(1)  # with so few rows, threads wait for each other more than they work
     features = digits_demo.digits()
     console = console_of_output()
-    console.print("Handwritten digits: 0 to 4 are known by some labelled examples, 5 to 9 are to be discovered.\n")
+    console.print("Handwritten digits: 0 to 4 are known classes (partly labelled), 5 to 9 are to be discovered.\n")
     model = RPIM(n_classes=digits_demo.N_CLASSES, random_state=seed, verbose=True)
     discovery = fit(model, features, digits_demo.SOURCE)
     rows = output.with_name(f"{output.name}.features.parquet")
@@ -50,15 +63,15 @@ def demo(
     with written(output):
         page = report_of_run(discovery, output, features, pictures=digits_demo.pictures(), quiet=False)
         print_findings(console, discovery, features, output)
-        print_plainly(console, "\nWhat the new classes are (the truth serves this table alone, never to find them):")
+        print_line(console, "\nTrue classes of the new classes (the truth is used for this table only):")
         console.print(digits_demo.meanings_table(digits_demo.meanings(discovery, features)))
         print_next_steps(console, discovery, output, page)
-        print_plainly(console, "With data of your own: rpim discover PHOTOS|TEXTS.csv|FEATURES.npz -o RUN")
+        print_line(console, "With your own data: rpim discover PHOTOS|TEXTS.csv|FEATURES.npz -o RUN")
 
 
 def discover(
     data: Source,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")],
     labels: LabelsFile = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
@@ -66,41 +79,48 @@ def discover(
     encoder: EncoderName = None,
     weights: Weights = None,
     n_classes: Annotated[
-        int | None, typer.Option("--n-classes", metavar="K", help="All classes, known and new; estimated if left out.")
+        int | None,
+        typer.Option("--n-classes", metavar="K", help="Number of classes, known and new (default: estimated)."),
     ] = None,
     method: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="rpim, or to compare: pim tim rim gcd kmeans uno orca rankstats spreadlabels selftraining "
+            help="rpim, or a baseline: pim tim rim gcd kmeans uno orca rankstats spreadlabels selftraining "
             "umaphdbscan.",
         ),
     ] = "rpim",
-    preset: Annotated[str, typer.Option(metavar="default|paper", help="What is not given below.")] = "default",
-    trade_off: Annotated[float | None, typer.Option(help="Weight of the conditional entropy; 0.1 if left out.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="0.01 if left out.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Softening of the labels (rpim); 0.2 if left out.")] = None,
-    abstain: Annotated[
-        float | None, typer.Option(help="Share of the unlabelled rows to leave without class: those that fit least.")
+    preset: Annotated[
+        str, typer.Option(metavar="default|paper", help="Defaults of the hyperparameters below.")
+    ] = "default",
+    trade_off: Annotated[
+        float | None, typer.Option(help="lambda, the weight of the conditional entropy (default: 0.1).")
     ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default: 0.01).")] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="Share of the pseudo-label in mixed labels, rpim only (default: 0.2).")
+    ] = None,
+    abstain: Annotated[float | None, typer.Option(help="Share of the unlabelled rows to reject as outliers.")] = None,
     n_members: Annotated[
         int | None,
-        typer.Option(metavar="M", help="Fits in the committee; 1 for a single fit. 16 for rpim if left out, else 1."),
+        typer.Option(metavar="M", help="Committee size; 1 is a single fit (default: 16 for rpim, else 1)."),
     ] = None,
     seed: Seed = 0,
-    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Keep the lengths of the rows.")] = False,
+    no_normalize: Annotated[
+        bool, typer.Option("--no-normalize", help="Do not normalize the rows to unit length.")
+    ] = False,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What may be used, such as 4GB: rows that do not fit stay on disk."),
+        typer.Option(metavar="SIZE", help="Memory budget, such as 4GB; rows that exceed it stay on disk."),
     ] = None,
     ray: RayAddress = None,
     workers: Workers = None,
     no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
-    device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="torch device (default: a GPU if available).")] = None,
 ) -> None:
-    """Give every row of DATA its class, known or new, and write the run folder."""
+    """Assign every row of DATA to a known or new class, and write a run folder."""
     from rpim.runs.run_folder import check_target
 
     check_workers(ray, workers)
@@ -158,7 +178,7 @@ def discover(
 
 @contextlib.contextmanager
 def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
-    """What a stop leaves of the fit is told, and cleared up once the run is written."""
+    """Report the checkpoint on Ctrl-C; remove it once the run is written."""
     if checkpoint.exists and not quiet:
         typer.echo(f"Resuming the fit in {checkpoint.folder}.", err=True)
     try:
@@ -178,20 +198,22 @@ def estimate(
     feature_column: FeatureColumn = None,
     method: Annotated[
         str,
-        typer.Option(metavar="NAME", help="neighbors, or to compare: max-acc (GCD's), max-acc-pim (PIM's)."),
+        typer.Option(metavar="NAME", help="neighbors, or a baseline: max-acc (GCD), max-acc-pim (PIM)."),
     ] = "neighbors",
-    at_least: Annotated[int | None, typer.Option(metavar="K", help="No fewer classes than this.")] = None,
-    at_most: Annotated[int | None, typer.Option(metavar="K", help="No more classes than this.")] = None,
+    at_least: Annotated[int | None, typer.Option(metavar="K", help="Lower bound of the search.")] = None,
+    at_most: Annotated[int | None, typer.Option(metavar="K", help="Upper bound of the search.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the curve behind the estimate: .png or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Plot the curve behind the estimate: .png or .svg.")
     ] = None,
     seed: Seed = 0,
-    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Keep the lengths of the rows.")] = False,
+    no_normalize: Annotated[
+        bool, typer.Option("--no-normalize", help="Do not normalize the rows to unit length.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Estimate how many classes DATA has, known and new, with an interval."""
-    from rpim.cli.count_report import as_dict, check_picture, draw, in_words
+    """Estimate the number of classes in DATA, known and new, with a confidence interval."""
+    from rpim.cli.count_report import as_dict, as_text, check_picture, draw
     from rpim.estimators.class_count import ESTIMATORS
 
     choose("--method", method, ESTIMATORS)
@@ -218,4 +240,4 @@ def estimate(
     )
     if picture is not None:
         draw(found, n_known, method, picture)
-    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else in_words(found, n_known, method))
+    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method))

@@ -1,4 +1,4 @@
-"""``rpim embed``, and what other commands do with images and texts: parse, call, print."""
+"""``rpim embed``, and embedding inside other commands: parse, call, print."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.ray_options import RayAddress, kept_in_parts
+from rpim.cli.options import RayAddress, resumable_parts
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
     from rpim.embedding.embed import EmbeddingReport
-    from rpim.embedding.encoder import Encoder
+    from rpim.embedding.encoders import Encoder
     from rpim.embedding.items import Items
 
 MAX_LISTED = 10
@@ -28,15 +28,17 @@ EncoderName = Annotated[
     typer.Option(
         "--encoder",
         metavar="NAME",
-        help="Of images: dinov2-vits14, dino-vitb16 (the paper's), dinov3-vitb16, clip-vitb16, siglip-vitb16, …, any "
-        "of timm's, or an .onnx file. Of texts: all-MiniLM-L6-v2, any of sentence-transformers', or a folder.",
+        help="Images: dinov2-vits14, dino-vitb16 (the paper), dinov3-vitb16, clip-vitb16, siglip-vitb16, …, any timm "
+        "model, or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers model, or a folder.",
     ),
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The encoder's weights, without network: .safetensors, .pth; of texts a folder."),
+    typer.Option(
+        metavar="FILE", help="Local weights of the encoder: .safetensors or .pth for images, a folder for texts."
+    ),
 ]
-TextColumn = Annotated[str | None, typer.Option(metavar="C", help="The column with the texts.")]
+TextColumn = Annotated[str | None, typer.Option(metavar="C", help="Column with the texts.")]
 
 
 def embed(
@@ -44,7 +46,7 @@ def embed(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of images, a .csv, .jsonl or .parquet with texts, or a Hugging Face dataset on disk.",
+            help="A folder of images, a .csv, .jsonl or .parquet file of texts, or a Hugging Face dataset on disk.",
         ),
     ],
     output: Annotated[
@@ -53,27 +55,40 @@ def embed(
     encoder: EncoderName = None,
     weights: Weights = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Labels by id; of an image by its path within SOURCE.")
+        Path | None, typer.Option(metavar="FILE", help="Labels by id; the id of an image is its path within SOURCE.")
     ] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column with the labels.")] = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Take no labels from SOURCE.")] = False,
+    label_column: Annotated[str | None, typer.Option(metavar="C", help="Column with the labels.")] = None,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Ignore the labels in SOURCE.")] = False,
     text_column: TextColumn = None,
-    views: Annotated[int, typer.Option(min=0, help="Augmented views of each image besides; 2 for uno, orca …")] = 0,
-    image_size: Annotated[int | None, typer.Option(min=8, help="Of an .onnx file that does not say.")] = None,
-    mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,
-    std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of an .onnx file; ImageNet's if left out.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Items at once.")] = None,
+    views: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of augmented views per image to embed as well; uno, orca and rankstats use 2."
+        ),
+    ] = 0,
+    image_size: Annotated[
+        int | None, typer.Option(min=8, help="Input size of an .onnx file that does not declare it.")
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Channel means of an .onnx file (default: ImageNet).")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Channel deviations of an .onnx file (default: ImageNet).")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Batch size.")] = None,
     ray: RayAddress = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Processes that decode images, half the cores; with --ray, that embed."),
+        typer.Option(
+            min=0, metavar="N", help="Processes that decode images (default: half the cores); with --ray, Ray workers."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the augmented views.")] = 0,
-    device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the augmented views.")] = 0,
+    device: Annotated[str | None, typer.Option(help="torch device (default: a GPU if available).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
-    """Turn images or texts into features; stopped, it goes on where it was when called again."""
+    """Embed images or texts into a feature file; an interrupted run resumes."""
     from rpim._common.files import check_writable
     from rpim.embedding.sources import read_source
 
@@ -103,25 +118,25 @@ def embed(
         from rpim._common.ray import connected
         from rpim.embedding.on_ray import embed_on_ray
 
-        with kept_in_parts(output), connected(ray, workers) as n_workers:
+        with resumable_parts(output), connected(ray, workers) as n_workers:
             report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
-    tell(items, report, opened.identity, quiet)
+    print_report(items, report, opened.identity, quiet)
     if not quiet:
         typer.echo(f"Next: rpim discover {output} -o RUN")
 
 
-def tell(items: Items, report: EmbeddingReport, encoder: str, quiet: bool = False) -> None:
-    """Say what was embedded, how fast, and what was left out and why."""
+def print_report(items: Items, report: EmbeddingReport, encoder: str, quiet: bool = False) -> None:
+    """Print what was embedded, how fast, and which items were skipped and why."""
     if report.skipped:
         n = len(report.skipped)
-        typer.echo(f"rpim: {n:,} of the {items.kind} could not be used, and the others were embedded:", err=True)
+        typer.echo(f"rpim: {n:,} of the {items.kind} could not be read and were skipped:", err=True)
         for name, reason in report.skipped[:MAX_LISTED]:
             typer.echo(f"  {name}: {reason}", err=True)
         if n > MAX_LISTED:
             typer.echo(f"  … and {n - MAX_LISTED:,} more, listed in the metadata of the features", err=True)
     if quiet:
         return
-    before = f", after {report.resumed:,} that were done before" if report.resumed else ""
+    before = f"; {report.resumed:,} were resumed from a checkpoint" if report.resumed else ""
     speed = ""
     if report.embedded and report.seconds > 0:
         share = report.encoder_seconds / report.seconds
@@ -140,7 +155,7 @@ def read_data(
     weights: Path | None,
     memory: int | None = None,
 ) -> FeatureSet | Items:
-    """The features in a file, or the images or texts that have to be embedded first."""
+    """The features in a file, or the images or texts to embed first."""
     from rpim.data.feature_set import FeatureSet
     from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.sources import is_source, read_source
@@ -151,21 +166,21 @@ def read_data(
             raise InputError(f"--encoder and --weights are for images and texts, not for {path}: leave them out.")
         return FeatureSet.read(table, labels, label_column=label_column, feature_column=feature_column, memory=memory)
     if feature_column is not None:
-        raise InputError(f"--feature-column is for features, but {path} has none yet: leave it out.")
+        raise InputError(f"--feature-column is for feature files, but {path} holds images or texts: leave it out.")
     return read_source(table, labels=labels, label_column=label_column, text_column=text_column)
 
 
 def embed_for_run(
     items: Items, run: Path, encoder: str | None, weights: Path | None, device: str | None, *, quiet: bool
 ) -> Path:
-    """Features beside a run folder that is yet to be written; those of an earlier, interrupted call are taken."""
+    """Embed the items of a run next to its folder; an interrupted embedding is resumed."""
     from rpim.embedding.embed import embed as embed_items
     from rpim.embedding.encoders import open_encoder
 
     opened = open_encoder(items.kind, encoder, weights, device)
     place = run.with_name(f"{run.name}.features.parquet")
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
-    tell(items, report, opened.identity, quiet)
+    print_report(items, report, opened.identity, quiet)
     return place
 
 
@@ -182,10 +197,10 @@ def features_of_new(
     quiet: bool = False,
     workers: int | None = None,
 ) -> Iterator[Path]:
-    """The path of features: `path`, or where it holds images or texts, their features by the encoder of the run.
+    """The path of the features: `path` itself, or the features of its images or texts by the run's encoder.
 
-    So many `workers` of a cluster embed them, where it is said; else this process does. Their features are gone when
-    all is done; if it is interrupted, what is embedded stays beside the output to be gone on with.
+    With `workers`, that many Ray workers embed them. The features are removed at the end; after an interruption they
+    stay next to the output, and the same command resumes.
     """
     from rpim.embedding.sources import is_source, read_source
 
@@ -203,7 +218,7 @@ def features_of_new(
 
         place = output.with_name(f"{output.name}.features")
         report = embed_on_ray(items, encoder, place, workers, reuse=True, verbose=not quiet)
-        tell(items, report, encoder.identity, quiet=True)
+        print_report(items, report, encoder.identity, quiet=True)
         yield place
         shutil.rmtree(place, ignore_errors=True)
         return
@@ -212,13 +227,15 @@ def features_of_new(
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpim-"))) / "features.parquet"
         else:
             place = output.with_name(f"{output.name}.features.parquet")
-        tell(items, embed_items(items, encoder, place, reuse=True, verbose=not quiet), encoder.identity, quiet=True)
+        print_report(
+            items, embed_items(items, encoder, place, reuse=True, verbose=not quiet), encoder.identity, quiet=True
+        )
         yield place
         place.unlink(missing_ok=True)
 
 
 def _adjusted(encoder: Encoder, size: int | None, mean: str | None, std: str | None) -> Encoder:
-    """An .onnx file with what is said of its preprocessing; every other encoder knows its own."""
+    """Apply the preprocessing options to an .onnx encoder; every other encoder has its own preprocessing."""
     said = {"size": size, "mean": _three("--mean", mean), "std": _three("--std", std)}
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if not given:

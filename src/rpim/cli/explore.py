@@ -19,33 +19,37 @@ if TYPE_CHECKING:
 
 
 def explore(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by rpim discover.")],
     features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The features of the run, if not where it read them.")
+        Path | None, typer.Option(metavar="FILE", help="Features of the run, if they have moved.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
+    images: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,
 ) -> None:
-    """Look at a run in the browser: name, merge, split and correct its classes, fit again, export."""
+    """Open a run in the browser: inspect, rename, merge, split and correct its classes, refit, export."""
     missing = [name for name in ("fastapi", "uvicorn", "PIL") if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"rpim explore needs {', '.join(missing)}, not installed: pip install 'rpim[explore]'.")
+        raise InputError(
+            f"rpim explore needs {', '.join(missing)}, which is not installed: pip install 'rpim[explore]'."
+        )
     if images is not None and not images.is_dir():
-        raise InputError(f"--images {images} is not a folder: give the one that the images are in.")
+        raise InputError(f"--images {images} is not a folder: give the folder of the images.")
     listening = listen(port)
     from rpim.explorer.workbench import Workbench
 
     typer.echo(f"Opening {run} …")
     bench = Workbench(run, features, images)
     if bench.pictures.missing():
-        typer.echo("The images are not where they were: say --images FOLDER to show them.")
+        typer.echo("The images have moved: give --images FOLDER to show them.")
     serve(bench, listening, open_browser=not no_browser)
 
 
 def listen(port: int) -> socket.socket:
-    """A socket at this port of this machine alone; 0 takes a free one."""
-    # Said in full, because asyncio sends small answers at once only where a socket says that it is of TCP.
+    """A socket on localhost at this port; 0 picks a free one."""
+    # IPPROTO_TCP is explicit, because asyncio sets TCP_NODELAY only on sockets that declare it.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +64,7 @@ def listen(port: int) -> socket.socket:
 
 
 def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
-    """Answer until Ctrl-C."""
+    """Serve until Ctrl-C."""
     import uvicorn
 
     from rpim.explorer.background import Background
@@ -72,7 +76,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
     address = f"http://127.0.0.1:{port}/?token={token}"
-    typer.echo(f"{address}\nEvery decision is kept at once. Ctrl-C ends the explorer.")
+    typer.echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
     background.map()
     background.suggest_names()
     if open_browser:
@@ -80,6 +84,6 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
-        typer.echo(f"Ended. What was decided is in {bench.versions.store.path}.")
+        typer.echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
     finally:
         background.end()

@@ -13,38 +13,44 @@ from rpim.cli.embed import MAX_LISTED
 
 def finetune(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="Images as rpim embed reads them, some of them with labels.")
+        Path,
+        typer.Argument(metavar="SOURCE", help="Images, some of them labelled, in any format that rpim embed reads."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="TUNED", help="The encoder to write, as .safetensors.")
+        Path, typer.Option("--output", "-o", metavar="TUNED", help="Fine-tuned encoder to write: .safetensors.")
     ],
     encoder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of images, as rpim embed has them: dinov2-vits14, …")
+        str | None, typer.Option(metavar="NAME", help="Image encoder, as for rpim embed: dinov2-vits14, …")
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The encoder's weights, without network: .safetensors, .pth.")
+        Path | None, typer.Option(metavar="FILE", help="Local weights of the encoder: .safetensors, .pth.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Labels by id; of an image by its path within SOURCE.")
+        Path | None, typer.Option(metavar="FILE", help="Labels by id; the id of an image is its path within SOURCE.")
     ] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="C", help="The column with the labels.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="How often as many images as there are are looked at.")] = 50,
-    batch_size: Annotated[int, typer.Option(min=4, help="Images at once; half of them have labels.")] = 128,
-    learning_rate: Annotated[float, typer.Option(help="At the start; it falls along a cosine.")] = 0.1,
-    supervised_weight: Annotated[float, typer.Option(help="The share of the labels' loss; GCD has 0.35.")] = 0.1,
+    label_column: Annotated[str | None, typer.Option(metavar="C", help="Column with the labels.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 50,
+    batch_size: Annotated[int, typer.Option(min=4, help="Images per batch; half of them are labelled.")] = 128,
+    learning_rate: Annotated[float, typer.Option(help="Initial learning rate (cosine schedule).")] = 0.1,
+    supervised_weight: Annotated[
+        float, typer.Option(help="Weight of the supervised contrastive loss; GCD uses 0.35.")
+    ] = 0.1,
     views: Annotated[
-        int, typer.Option(help="Random views of an image, drawn once and kept on disk meanwhile; 0: always new ones.")
+        int,
+        typer.Option(
+            help="Augmented views per image, computed once and cached on disk; 0 draws new ones in every epoch."
+        ),
     ] = 8,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Makes the run repeatable.")] = 0,
-    device: Annotated[str | None, typer.Option(help="A torch device; a GPU where there is one.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    device: Annotated[str | None, typer.Option(help="torch device (default: a GPU if available).")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")
+        bool, typer.Option("--overwrite", help="Replace existing output once the new one is complete.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
-    """Tune the last block of an image encoder to your images, by the labels of some; the same command goes on."""
+    """Fine-tune the last block of an image encoder with GCD's contrastive losses; an interrupted run resumes."""
     if encoder is not None and encoder.lower().endswith(".onnx"):
-        raise InputError(f"{encoder} cannot be tuned: give an image encoder of timm's, not an .onnx file.")
+        raise InputError(f"{encoder} cannot be fine-tuned: give a timm image encoder, not an .onnx file.")
     from rpim.embedding.finetune import check_output
     from rpim.embedding.finetune import finetune as tune
 
@@ -69,30 +75,30 @@ def finetune(
             verbose=not quiet,
         )
     except KeyboardInterrupt:
-        typer.echo("rpim: interrupted; the same command goes on after the last whole epoch.", err=True)
+        typer.echo("rpim: interrupted; the same command resumes after the last complete epoch.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     tuning = read_header(output)["tuning"]
     if tuning["skipped"]:
         _tell_skipped(tuning["skipped"])
     if not quiet:
-        typer.echo(_in_words(output, tuning))
+        typer.echo(_summary(output, tuning))
 
 
 def _tell_skipped(skipped: list[tuple[str, str]]) -> None:
     n = len(skipped)
-    typer.echo(f"rpim: {n:,} image{'s' if n > 1 else ''} could not be used:", err=True)
+    typer.echo(f"rpim: {n:,} image{'s' if n > 1 else ''} could not be read:", err=True)
     for name, reason in skipped[:MAX_LISTED]:
         typer.echo(f"  {name}: {reason}", err=True)
     if n > MAX_LISTED:
         typer.echo(f"  … and {n - MAX_LISTED:,} more", err=True)
 
 
-def _in_words(output: Path, tuning: dict[str, Any]) -> str:
+def _summary(output: Path, tuning: dict[str, Any]) -> str:
     first, last = tuning["losses"][0], tuning["losses"][-1]
     lines = [
         f"{tuning['images']:,} images, {tuning['labelled']:,} of them with a label ({tuning['classes']} classes).",
         f"Losses, first and last of {len(tuning['losses'])} epochs: self-supervised {first[0]:.3f} and {last[0]:.3f}, "
         f"supervised {first[1]:.3f} and {last[1]:.3f}.",
-        f"The tuned encoder: rpim embed SOURCE --encoder {output} -o FEATURES",
+        f"Next: rpim embed SOURCE --encoder {output} -o FEATURES",
     ]
     return "\n".join(lines)

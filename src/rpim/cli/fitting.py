@@ -1,6 +1,6 @@
-"""From a feature set to a discovery as the commands do it: what can be said before, the model, the fit.
+"""From a feature set to a discovery: check the problem, build the model, fit.
 
-What is wrong with the data is said before torch is imported, which takes seconds.
+Errors in the data are reported before torch is imported, which takes seconds.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
 def check_problem(
     features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
 ) -> int:
-    """How many classes are known; raises what can be said before any work, in the words of the command line."""
+    """Check the problem before any work, with errors that name the options; return the number of known classes."""
     if features.labels is None or features.n_labelled == 0:
         raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
     known = encode_labels(features.labels)[1]
     if len(known) == 1:
         raise InputError(
-            f"The labelled rows of {data} hold only one class, {known[0].item()!r}: label some of at least two classes."
+            f"The labelled rows of {data} have only one class, {known[0].item()!r}: label rows of at least two classes."
         )
     if features.n_labelled == len(features):
-        raise InputError(f"Every row of {data} is labelled, so there is nothing to discover: leave some without label.")
+        raise InputError(
+            f"Every row of {data} is labelled, so there is nothing to discover: leave some rows unlabelled."
+        )
     if n_classes is not None and n_classes < len(known):
         raise InputError(
             f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
@@ -51,14 +53,13 @@ def check_problem(
         raise InputError(f"--n-members {n_members} is too few: give 1 for a single fit, or 16 for a committee.")
     if n_members is not None and n_members > len(features):
         raise InputError(
-            f"--n-members {n_members} is larger than the number of rows ({len(features)}): give fewer; 16 do for most "
-            "data."
+            f"--n-members {n_members} is larger than the number of rows ({len(features)}): give fewer, such as 16."
         )
     return len(known)
 
 
 def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
-    """The method by its name, with what was said of it, on a device that is there."""
+    """The estimator by name, with its parameters and a device that exists."""
     from rpim._common.devices import checked_device
     from rpim.estimators.objective import nested_names
     from rpim.runs.saved_model import METHODS
@@ -97,7 +98,7 @@ def checkpoint_of(
 def spread_over(
     address: str | None, workers: int | None, model: DiscoveryEstimator
 ) -> Iterator[Callable[[Any], RayEngine] | None]:
-    """The workers that ``--ray`` and ``--workers`` ask for; None where they do not."""
+    """The Ray workers of ``--ray`` and ``--workers``; None without ``--ray``."""
     if address is None:
         yield None
         return
@@ -106,7 +107,7 @@ def spread_over(
 
     if not isinstance(model, InfoMaxEstimator):
         name = type(model).__name__.lower()
-        raise InputError(f"--method {name} cannot be spread over workers, only rpim, pim, tim and rim: drop --ray.")
+        raise InputError(f"--method {name} cannot be distributed, only rpim, pim, tim and rim can: leave out --ray.")
     with on_ray(address, workers) as spread:
         yield spread
 
@@ -120,9 +121,9 @@ def fit(
     *,
     quiet: bool = False,
 ) -> Discovery:
-    """Fit the model; what scikit-learn says of a parameter is bad input.
+    """Fit the model; invalid parameters are bad input.
 
-    Errors and warnings of the fit are in the words of the command line, warnings a line each.
+    Errors and warnings of the fit name options instead of parameters; each warning is one line.
     """
     from sklearn.utils._param_validation import InvalidParameterError
 

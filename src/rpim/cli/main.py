@@ -6,19 +6,72 @@ torch takes seconds to import, so everything that needs it is imported inside th
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from rpim._common.errors import BAD_INPUT, FAILURE, InputError
+from rpim._common.ray import LOCAL, is_address
 from rpim._version import __version__
 from rpim.cli.benchmark import benchmark
 from rpim.cli.discover import demo, discover, estimate
 from rpim.cli.embed import embed
-from rpim.cli.errors import OneLineErrors
 from rpim.cli.explore import explore
 from rpim.cli.finetune import finetune
 from rpim.cli.report import report
 from rpim.cli.runs import classes, evaluate, export, extend, predict
+
+
+class OneLineErrors(TyperGroup):
+    """Print errors as one line on stderr: exit code 2 for bad input, 1 for failures; --debug adds the traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; ``--ray`` without an address becomes ``--ray=local``, which typer cannot express."""
+        return list(super().parse_args(ctx, _with_address(args)))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            # Errors raised by typer carry their exit code; a closed pipe is not an error.
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
+                raise
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            message, code = _in_one_line(error)
+            typer.echo(f"rpim: {message}", err=True)
+            raise typer.Exit(code) from error
+
+
+def _with_address(args: list[str]) -> list[str]:
+    """
+    >>> _with_address(["discover", "--ray", "rows.npy", "-o", "run"])
+    ['discover', '--ray=local', 'rows.npy', '-o', 'run']
+    >>> _with_address(["discover", "rows.npy", "--ray", "10.0.0.1:6379"])
+    ['discover', 'rows.npy', '--ray', '10.0.0.1:6379']
+    """
+    following = [*args[1:], ""]
+    return [
+        f"--ray={LOCAL}" if arg == "--ray" and not is_address(after) else arg
+        for arg, after in zip(args, following, strict=True)
+    ]
+
+
+def _in_one_line(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; nothing was written.", BAD_INPUT
+    if isinstance(error, InputError):
+        return " ".join(str(error).split()), BAD_INPUT
+    from rpim._common.files import disk_is_full
+
+    if disk_is_full(error):
+        return "no space left on the disk, so nothing was written: free some of it.", BAD_INPUT
+    reason = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {reason} (run rpim --debug … to see where)", FAILURE
+
 
 app = typer.Typer(
     name="rpim",
@@ -26,7 +79,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Find the classes in partly labelled embeddings: known ones recognised, new ones discovered.",
+    help="Generalized category discovery: assign partly labelled embeddings to known and new classes.",
 )
 
 
@@ -46,7 +99,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _global_options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,

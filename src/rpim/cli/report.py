@@ -1,4 +1,4 @@
-"""``rpim report``, and the page that other commands leave in the run folder: parse, call, print."""
+"""``rpim report``, and the report that other commands write into the run folder: parse, call, print."""
 
 from __future__ import annotations
 
@@ -14,33 +14,37 @@ if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
     from rpim.runs.discovery import Discovery
 
-NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.html into the run folder.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html into the run folder.")]
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that rpim discover wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by rpim discover.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".html; RUN/report.html if left out.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".html file (default: RUN/report.html).")
     ] = None,
     features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The features of the run, if not where it read them.")
+        Path | None, typer.Option(metavar="FILE", help="Features of the run, if they have moved.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
+    ] = None,
     truth: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
+        Path | None, typer.Option(metavar="FILE", help="True classes, one per row or with ids: .npy, .csv, .npz, …")
     ] = None,
-    truth_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the truth.")] = None,
+    truth_column: Annotated[
+        str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write what a run has found as one page: classes, map, training, settings; it opens anywhere, offline."""
+    """Write a self-contained HTML report of a run: classes, map, training curves, hyperparameters."""
     from rpim.runs.run_folder import read_run_file
 
     facts = read_run_file(run)
     if images is not None and not images.is_dir():
-        raise InputError(f"--images {images} is not a folder: give the one that the images are in.")
+        raise InputError(f"--images {images} is not a folder: give the folder of the images.")
     from rpim.report.page import REPORT_FILE, check_report, write_report
 
-    # The page in the run folder is made anew each time: it holds nothing that the run does not.
+    # The report in the run folder is derived from the run, so it is always replaced.
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
     from rpim.report.page_map import careful_map
     from rpim.runs.decided_names import decided_names
@@ -48,7 +52,7 @@ def report(
     from rpim.runs.evaluation import read_truth
 
     discovery = Discovery.load(run)
-    told = None if truth is None else read_truth(truth, discovery.ids, truth_column)
+    true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
     rows, pictures, why = _rows(run, facts, features)
     if images is not None:
         from rpim.explorer.pictures import Pictures
@@ -62,7 +66,7 @@ def report(
         discovery,
         target,
         features=rows,
-        truth=told,
+        truth=true_classes,
         pictures=pictures,
         on_map=careful_map(discovery, rows, run),
         no_map=why,
@@ -73,9 +77,9 @@ def report(
 
 
 def _rows(run: Path, facts: dict[str, Any], given: Path | None) -> tuple[FeatureSet | None, list[Any] | None, str]:
-    """The features of a run and the pictures of its rows, or why they are not at hand."""
+    """The features of a run and the images of its rows, or the reason why they are unavailable."""
     from rpim.cli import demo
-    from rpim.runs.run_features import features_of
+    from rpim.runs.run_folder import features_of
 
     if given is None and facts["provenance"]["data"]["path"] == demo.SOURCE:
         return demo.digits(), demo.pictures(), ""
@@ -90,7 +94,7 @@ def _rows(run: Path, facts: dict[str, Any], given: Path | None) -> tuple[Feature
 def report_of_run(
     discovery: Discovery, run: Path, features: FeatureSet | None, *, pictures: list[Any] | None = None, quiet: bool
 ) -> Path | None:
-    """Write the page into a run folder that is complete; whatever goes wrong with it is said, and no more."""
+    """Write the report into a complete run folder; an error is printed, not raised."""
     from rpim.report.page import HOW_TO_GET_IT, REPORT_FILE, can_be_made, write_report
 
     if not can_be_made():
@@ -99,17 +103,17 @@ def report_of_run(
         return None
     try:
         return write_report(discovery, run / REPORT_FILE, features=features, pictures=pictures, overwrite=True)
-    # The run is what hours were spent on, and it is on the disk: no fault of a page may look like its failure.
+    # The run is complete and on disk: an error in the report must not look like a failed run.
     except Exception as error:
         typer.echo(f"rpim: the run is complete, but its report could not be written ({first_line(error)}).", err=True)
         return None
 
 
 def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: FeatureSet) -> FeatureSet | None:
-    """The features of an extended run, in its order; None where those of the run before are not at hand."""
+    """The features of an extended run, in its order; None if those of the original run are unavailable."""
     import numpy as np
 
-    from rpim.runs.run_features import features_of
+    from rpim.runs.run_folder import features_of
 
     try:
         old = features_of(run)

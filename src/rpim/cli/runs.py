@@ -11,8 +11,20 @@ import typer
 
 from rpim._common.errors import InputError, choose
 from rpim.cli.embed import TextColumn, Weights
-from rpim.cli.options import AnyEncoder, FeatureColumn, LabelColumn, LabelsFile, New, Overwrite, Quiet, Run
-from rpim.cli.ray_options import RayAddress, Workers, check_workers, kept_in_parts
+from rpim.cli.options import (
+    AnyEncoder,
+    FeatureColumn,
+    LabelColumn,
+    LabelsFile,
+    New,
+    Overwrite,
+    Quiet,
+    RayAddress,
+    Run,
+    Workers,
+    check_workers,
+    resumable_parts,
+)
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import console_of_output, written
 
@@ -26,13 +38,13 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help=".csv or .parquet; printed if left out. With --ray a folder."
+            "--output", "-o", metavar="FILE", help=".csv or .parquet (default: print CSV); with --ray a folder."
         ),
     ] = None,
     feature_column: FeatureColumn = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of every class.")] = False,
     refined: Annotated[
-        bool, typer.Option("--refined", help="Add the refined embedding of each row (.parquet).")
+        bool, typer.Option("--refined", help="Add the refined embedding h(x) of each row (.parquet only).")
     ] = False,
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
@@ -41,7 +53,7 @@ def predict(
     workers: Workers = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give new rows the classes of a run, in files of any size."""
+    """Predict the classes of new rows with the model of a run; files may be larger than memory."""
     from rpim._common.files import check_export
 
     check_workers(ray, workers)
@@ -84,7 +96,7 @@ def predict(
 def extend(
     run: Run,
     new: New,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")],
     labels: LabelsFile = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
@@ -95,7 +107,7 @@ def extend(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add new rows to a run: its classes stay, and new ones are added where the rows call for them."""
+    """Extend a run with new rows: its classes are kept, and new classes are added if the rows need them."""
     from rpim.runs.run_folder import check_target
 
     check_target(output, overwrite)
@@ -136,13 +148,15 @@ def extend(
 def evaluate(
     run: Run,
     truth: Annotated[
-        Path, typer.Option(metavar="FILE", help="One true class per row, or with ids: .npy, .csv, .npz, …")
+        Path, typer.Option(metavar="FILE", help="True classes, one per row or with ids: .npy, .csv, .npz, …")
     ],
-    truth_column: Annotated[str | None, typer.Option(metavar="C", help="The column or key with the truth.")] = None,
-    metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Which reading of GCD accuracy.")] = "v2",
+    truth_column: Annotated[
+        str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
+    ] = None,
+    metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Definition of GCD accuracy.")] = "v2",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the rows without a label with the truth: All, Known, Unknown, NMI, ARI."""
+    """Evaluate the unlabelled rows against the true classes: All, Known, Unknown, NMI, ARI."""
     from rpim.runs.evaluation import METRICS, read_truth
     from rpim.runs.evaluation import evaluate as compare
 
@@ -152,24 +166,24 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
-    left_out = f" ({result.left_out:,} more were left out)" if result.left_out else ""
-    typer.echo(f"{result.rows:,} rows without a label{left_out}, GCD accuracy {metric}")
+    left_out = f" ({result.left_out:,} rejected rows excluded)" if result.left_out else ""
+    typer.echo(f"{result.rows:,} unlabelled rows{left_out}, GCD accuracy {metric}")
     typer.echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
 
 
 def classes(
     run: Run,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json; printed if left out.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json (default: print a table).")
     ] = None,
     label_issues: Annotated[
-        bool, typer.Option("--label-issues", help="The labelled rows whose label looks wrong, most suspect first.")
+        bool, typer.Option("--label-issues", help="List the labels that are probably wrong, most likely errors first.")
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
+    """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
-    from rpim.cli.summary import print_classes, print_label_issues, print_plainly
+    from rpim.cli.summary import print_classes, print_label_issues, print_line
     from rpim.runs.class_summaries import SUFFIXES, write_classes
     from rpim.runs.decided_names import decided_names
     from rpim.runs.label_issues import LabelCounts, write_label_issues
@@ -191,42 +205,46 @@ def classes(
             return
         if issues:
             print_label_issues(console, discovery, issues, summaries)
-        print_plainly(console, counts.in_words())
+        print_line(console, counts.sentence())
     elif output is not None:
         write_classes(summaries, output, overwrite=overwrite)
     else:
         print_classes(console, discovery, summaries)
-        for sentence in decided.in_words(summaries):
-            print_plainly(console, sentence)
-        print_plainly(console, _not_checked(run, discovery) if counts is None else counts.in_words(run))
+        for sentence in decided.notes(summaries):
+            print_line(console, sentence)
+        print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
 
 
 def _not_checked(run: Path, discovery: Discovery) -> str:
-    """Why a run has no label issues, and how to get them."""
+    """Why the labels of a run were not checked, and how to check them."""
     from rpim.estimators.infomax import InfoMaxEstimator
 
     if isinstance(discovery.model, InfoMaxEstimator):
         how = "fit with --n-members 16"
     else:
         how = f"fit with --method rpim instead of {type(discovery.model).__name__.lower()}"
-    return f"The labels of {run} were not checked, because it has no committee: {how}."
+    return f"The labels of {run} were not checked, because the fit has no committee: {how}."
 
 
 def export(
     run: Run,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; see --decisions for others.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --decisions supports more formats."),
     ],
     decisions: Annotated[
         bool,
         typer.Option(
-            "--decisions", help="As decided in rpim explore: .csv, .parquet, .jsonl, Label Studio's .json, or a folder."
+            "--decisions",
+            help="Export the decisions made in rpim explore: .csv, .parquet, .jsonl, Label Studio .json, or a folder.",
         ),
     ] = False,
-    images: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where images are now, if they moved.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the class of every row, how sure it is, and the runner-up, to one file."""
+    """Write the class of every row, its confidence and the runner-up to one file."""
     if decisions:
         from rpim.explorer.exports import export_run
 
@@ -255,7 +273,7 @@ def _predict_on_ray(
     weights: Path | None,
     **how: Any,
 ) -> None:
-    """``rpim predict --ray``: images and texts are embedded by the workers too."""
+    """``rpim predict --ray``; the workers also embed images and texts."""
     from rpim._common.ray import connected
     from rpim.cli.embed import features_of_new
     from rpim.data.ray_shards import check_folder
@@ -263,11 +281,11 @@ def _predict_on_ray(
     from rpim.runs.ray_prediction import predict_on_ray
 
     if output is None:
-        raise InputError("--ray writes a folder of .parquet files: give -o FOLDER.")
+        raise InputError("--ray writes a folder of .parquet files, but no output is given: give -o FOLDER.")
     check_folder(output, how["overwrite"])
-    Predictor.load(run)  # a run that is damaged is known before a cluster is joined
+    Predictor.load(run)  # report a damaged run before connecting to the cluster
     with (
-        kept_in_parts(output),
+        resumable_parts(output),
         connected(ray, workers) as n,
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):

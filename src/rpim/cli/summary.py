@@ -1,4 +1,4 @@
-"""A discovery in words and two tables, for the person at the terminal."""
+"""The terminal summary of a discovery: a few sentences and two tables."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _MAX_ISSUES = 200
 
 
 def print_summary(console: Console, discovery: Discovery, folder: Path | None = None) -> None:
-    """How many rows went where, how far to trust it, the new classes with examples, and the known ones in short.
+    """Print the counts, the expected accuracy, the new classes with examples, and the known classes in short.
 
-    `folder` is that of the run, for the commands that say more. That a class is empty is a warning of the fit.
+    `folder` is the run folder, for follow-up commands. Empty classes are reported as warnings by the fit.
     """
-    from rpim.runs.label_issues import LabelCounts  # it imports torch, which some commands can do without
+    from rpim.runs.label_issues import LabelCounts  # imports torch, which some commands do not need
 
     table = discovery.classes_table()
     known = [row for row in table if row.known]
     new = sorted((row for row in table if not row.known and row.rows), key=lambda row: -row.rows)
-    for line in _in_words(discovery, known, new):
+    for line in _overview(discovery, known, new):
         console.print(Text(line))
     counts = LabelCounts.of(discovery.assignments)
     if counts is not None:
-        print_plainly(console, counts.in_words(folder))
+        print_line(console, counts.sentence(folder))
     if new:
         console.print()
         console.print(_new_classes(discovery, new))
@@ -52,8 +52,8 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
             console.print(
                 Text(
                     f"{len(doubtful):,} of {plural(len(new), 'new class')} {'is' if len(doubtful) == 1 else 'are'} "
-                    f"unstable (below {UNSTABLE:.0%}): the members of the committee do not agree on the rows. "
-                    "Read some of them before you rely on the class."
+                    f"unstable (below {UNSTABLE:.0%}): the members of the committee disagree about their rows. "
+                    "Inspect some rows before you rely on such a class."
                 )
             )
     console.print()
@@ -61,7 +61,7 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
 
 
 def print_extension(console: Console, before: Discovery, after: Discovery, n_rows: int) -> None:
-    """What new rows have changed: how many went where, what was renamed, and the classes that were added."""
+    """Print what an extension changed: counts, renamed classes and added classes."""
     renamed = getattr(after.model, "renamed_", {})
     there = {renamed.get(name, name) for name in before.classes.tolist()}
     came = after.labels[-n_rows:].tolist()
@@ -69,13 +69,13 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
     table = after.classes_table()
     added = [row for row in table if row.name not in there]
     lines = [
-        f"{plural(n_rows, 'new row')}: {to_old:,} of classes that were there, "
-        f"{sum(row.rows for row in added):,} of {plural(len(added), 'added class')}."
+        f"{plural(n_rows, 'new row')}: {to_old:,} in existing classes, "
+        f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}."
     ]
     left_out = int(after.assignments.left_out[-n_rows:].sum())
     if left_out:
-        lines.append(f"{left_out:,} were left out, because they fit no class.")
-    lines += [f"{old} is now called {new}." for old, new in renamed.items()]
+        lines.append(f"{left_out:,} rows were rejected as outliers.")
+    lines += [f"{old} was renamed to {new}." for old, new in renamed.items()]
     for line in lines:
         console.print(Text(line))
     if added:
@@ -86,77 +86,76 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
 
 
 def print_next_steps(console: Console, discovery: Discovery, folder: Path, page: Path | None = None) -> None:
-    """How long it took, where the run and its report are, and what to do with it."""
+    """Print the duration, the run folder, the report, and the next commands."""
     name = shlex.quote(str(folder))
     console.print()
-    seen = "" if page is None else f"To look at it, open {page} in a browser. "
-    print_plainly(
+    seen = "" if page is None else f"Open {page} in a browser to see the report. "
+    print_line(
         console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. {seen}Next:"
     )
-    print_plainly(console, f"  rpim explore {name}                  look at it, name and correct its classes")
-    print_plainly(console, f"  rpim classes {name}                  every class, its typical and its doubtful rows")
-    print_plainly(console, f"  rpim export {name} -o rows.csv       the class of every row")
-    print_plainly(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")
+    print_line(console, f"  rpim explore {name}                  inspect, rename and correct its classes")
+    print_line(console, f"  rpim classes {name}                  all classes with typical and doubtful rows")
+    print_line(console, f"  rpim export {name} -o rows.csv       the class of every row")
+    print_line(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")
 
 
-def print_plainly(console: Console, line: str) -> None:
-    """A line to copy from: whole, and without markup."""
+def print_line(console: Console, line: str) -> None:
+    """Print one line without markup or wrapping, so that it can be copied."""
     console.print(line, markup=False, soft_wrap=True)
 
 
 def class_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> Table:
-    """A table whose first and last columns are words, as are those named, and the others numbers.
-
-    A user's words are never markup.
-    """
+    """A table: the first, the last and the named columns hold text, the others numbers; no cell is parsed as markup."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    longest = max((len(row[0]) for row in rows), default=0)
     for column in columns:
-        is_words = column in (columns[0], columns[-1], *words)
-        if is_words:
+        if column == columns[0]:
+            table.add_column(Text(column), overflow="fold", min_width=min(longest, _NAME_WIDTH))
+        elif column in (columns[-1], *words):
             table.add_column(Text(column), overflow="fold")
         else:
-            table.add_column(Text(column), justify="right", overflow="ellipsis")
+            table.add_column(Text(column), justify="right", no_wrap=True, min_width=len(column))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
 
 
-def _in_words(discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary]) -> list[str]:
+def _overview(discovery: Discovery, known: list[ClassSummary], new: list[ClassSummary]) -> list[str]:
     labelled = discovery.assignments.labelled
     unlabelled, left_out = int((~labelled).sum()), int(discovery.assignments.left_out.sum())
     to_known = int((discovery.known & ~labelled).sum())
     lines = [
-        f"{plural(len(discovery), 'row')}, {int(labelled.sum()):,} of them with a label "
+        f"{plural(len(discovery), 'row')}, {int(labelled.sum()):,} of them labelled "
         f"({plural(len(known), 'known class')}).",
-        f"Of the {unlabelled:,} without one, {to_known:,} went to known classes "
+        f"Of the {unlabelled:,} unlabelled rows, {to_known:,} were assigned to known classes "
         f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
     if discovery.model.n_classes is None and hasattr(discovery.model, "n_classes_low_"):
         low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
         n_classes = plural(len(discovery.classes), "class")
-        lines.append(f"That there are {n_classes} is an estimate (95 % interval {low:,} to {high:,}).")
+        lines.append(f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,}).")
     if left_out:
-        lines.append(f"{left_out:,} were left out, because they fit no class.")
-    return [*lines, trust_in_words(discovery.model)]
+        lines.append(f"{left_out:,} rows were rejected as outliers.")
+    return [*lines, trust_sentence(discovery.model)]
 
 
-def trust_in_words(model: DiscoveryEstimator) -> str:
-    """How far the result can be trusted, in a sentence: the expected accuracy of a committee, or that there is none."""
+def trust_sentence(model: DiscoveryEstimator) -> str:
+    """One sentence on reliability: the expected accuracy of the committee, or that the fit has none."""
     n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
     if n_members == 1:
-        return "Confidence of a single fit is not calibrated: it is usually too high."
+        return "This is a single fit: its confidence is not calibrated, and usually too high."
     if math.isnan(accuracy):
-        return f"A committee of {n_members} fits. What accuracy to expect of it is unknown."
+        return f"A committee of {n_members} fits; its expected accuracy could not be estimated."
     return (
-        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (on labels that some "
-        "members did not see)."
+        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (estimated on held-out "
+        "labels)."
     )
 
 
 def print_label_issues(
     console: Console, discovery: Discovery, issues: Sequence[LabelIssue], summaries: Sequence[ClassSummary]
 ) -> None:
-    """The labels that look wrong, the most suspect first, with the text or file of the row where there is one."""
+    """Print the label issues, most likely errors first, with the text or file of the row if it has one."""
     rows = discovery.assignments
     called = {row.name: _called(row) for row in summaries}
     last = "text" if rows.texts is not None else "path" if rows.paths is not None else "confidence"
@@ -181,13 +180,13 @@ def print_label_issues(
     console.print(class_table(("id", "label", "suggested", "quality", last), cells, words=("label", "suggested")))
     if len(issues) > _MAX_ISSUES:
         console.print(Text(f"… and {len(issues) - _MAX_ISSUES:,} more: -o FILE.csv writes all of them."))
-    console.print(Text("Quality is the probability that the members which did not see the label give to it."))
+    console.print(Text("Quality: probability of the given label according to the members that did not see it."))
 
 
 def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
-    """Every class, the known ones first, with the ids of its typical and its doubtful rows.
+    """Print every class, known classes first, with the ids of its typical and doubtful rows.
 
-    Where there are texts, what a class is about takes the place of the class that is nearest.
+    With texts, the column "about" (keywords) replaces the column "nearest".
     """
     has_texts = discovery.assignments.texts is not None
     cells = [
@@ -204,12 +203,12 @@ def print_classes(console: Console, discovery: Discovery, summaries: Sequence[Cl
         for row in summaries
     ]
     about = "about" if has_texts else "nearest"
-    columns = ("class", "rows", "labelled", "sure", "stable", about, "typical", "doubtful")
+    columns = ("class", "rows", "labelled", "confidence", "stability", about, "typical", "doubtful")
     console.print(class_table(columns, cells, words=(about, "typical")))
 
 
 def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableType:
-    """With texts, the last column has the suggested name and below it the most typical text."""
+    """The table of new classes; with texts, the last column holds the suggested name and the most typical text."""
     texts = discovery.assignments.texts
     shown = texts or discovery.assignments.paths
     of_id = {} if shown is None else dict(zip(discovery.ids.tolist(), shown, strict=True))
@@ -233,13 +232,13 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableTyp
 
 
 def _called(row: ClassSummary) -> str:
-    """The name that was decided with the run's beside it, or that alone."""
+    """The decided name followed by the run's name, or the latter alone."""
     name = short(row.name, _NAME_WIDTH)
     return f"{short(row.decided_name)} ({name})" if row.decided_name else name
 
 
 def _about(row: ClassSummary) -> str:
-    """The suggested name of a new class, the keywords of a known one."""
+    """The suggested name of a new class, or the keywords of a known one."""
     return row.suggested_name or ", ".join(row.keywords[:_N_KEYWORDS])
 
 
@@ -255,4 +254,4 @@ def _percent(share: float, places: int = 0) -> str:
 def _known_classes(known: list[ClassSummary]) -> Text:
     parts = [f"{short(row.name)} {row.rows:,} ({row.labelled:,} labelled)" for row in known[:MAX_ROWS]]
     more = f" … and {len(known) - MAX_ROWS:,} more" if len(known) > MAX_ROWS else ""
-    return Text("Known classes, with their rows: " + ", ".join(parts) + more)
+    return Text("Known classes and their rows: " + ", ".join(parts) + more)

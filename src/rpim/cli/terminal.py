@@ -1,4 +1,4 @@
-"""What the commands print, and when."""
+"""Printing: the console, warnings as single lines, and Ctrl-C after the output is written."""
 
 from __future__ import annotations
 
@@ -21,29 +21,26 @@ if TYPE_CHECKING:
 
 
 def console_of_output() -> Console:
-    """Where commands print."""
+    """The console that commands print to."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False)
 
 
 def print_findings(console: Console, discovery: Discovery, features: FeatureSet, folder: Path) -> None:
-    """What was found, and how it compares with the truth where the features have it."""
-    from rpim.cli.summary import print_plainly, print_summary
+    """Print the summary, and the accuracy if the features have true classes."""
+    from rpim.cli.summary import print_line, print_summary
     from rpim.runs.evaluation import evaluate as compare
 
     print_summary(console, discovery, folder)
     if features.truth is not None:
         console.print()
-        print_plainly(console, f"Against the truth, on the rows without a label: {compare(discovery, features.truth)}")
+        print_line(console, f"Accuracy on the unlabelled rows: {compare(discovery, features.truth)}")
 
 
 @contextlib.contextmanager
 def one_line_warnings(*, show: bool = True) -> Iterator[None]:
-    """What is warned of within it is a line each on standard error, once it is over; nothing where it fails.
-
-    Not before: a progress bar may be there.
-    """
+    """Print warnings as single lines on stderr at the end (a progress bar may be active before); none on failure."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -53,7 +50,7 @@ def one_line_warnings(*, show: bool = True) -> Iterator[None]:
 
 
 def as_options(message: str) -> str:
-    """A message of an estimator in the words of the command line.
+    """Translate an estimator's message: parameter names become options.
 
     >>> as_options("Give n_classes=5, or None to have it estimated.")
     'Give --n-classes 5, or leave it out to have it estimated.'
@@ -72,7 +69,7 @@ def as_options(message: str) -> str:
 
 @contextlib.contextmanager
 def written(output: Path) -> Iterator[None]:
-    """From here on a Ctrl-C ends the printing alone."""
+    """The output is complete: Ctrl-C only stops the printing."""
     try:
         yield
     except KeyboardInterrupt:

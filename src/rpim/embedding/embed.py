@@ -1,4 +1,4 @@
-"""Embedding: items in, a feature file out; kept in parts meanwhile, and gone on with after a stop."""
+"""Embed items into a feature file; an interrupted embedding resumes from its checkpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from rpim._common.errors import InputError
 from rpim._common.files import check_export
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding.encoder import Encoder
-from rpim.embedding.encoders import open_encoder
+from rpim.embedding.checkpoint import EmbeddingCheckpoint
+from rpim.embedding.encoders import Encoder, open_encoder
 from rpim.embedding.items import Items
-from rpim.embedding.parts import Parts
 from rpim.embedding.preparation import prepared_batches
 
 SUFFIXES = (".parquet", ".npz")
@@ -30,16 +29,16 @@ ITEMS_A_PART = 8192
 
 @dataclass(frozen=True)
 class EmbeddingReport:
-    """What came of an embedding.
+    """The result of an embedding.
 
     Attributes
     ----------
     embedded, resumed : int
-        How many items were embedded by this call, and by an earlier one.
+        Number of items embedded by this call, and resumed from a checkpoint.
     skipped : list of (id, reason)
-        The items that could not be used.
+        Unusable items.
     seconds, encoder_seconds : float
-        How long it took from the first item to the last, and how much of that the encoder itself.
+        Total time, and time in the encoder.
     """
 
     embedded: int
@@ -64,35 +63,35 @@ def embed(
     reuse: bool = False,
     verbose: bool = False,
 ) -> EmbeddingReport:
-    """Embed items, and write them as a feature set.
+    """Embed items and write a feature set.
 
-    What is done is kept beside `output` until all of it is: called again with the same arguments, it goes on.
+    Finished parts are stored next to `output`; a call with the same arguments resumes.
 
     Parameters
     ----------
     items : Items
     encoder : Encoder, str or None
-        A name is opened with `weights` and `device` by `open_encoder`; None is the usual one for such items.
+        A name is opened by `open_encoder` with `weights` and `device`; None is the default for the kind of items.
     output : path of the .parquet or .npz file
     views : int
-        How many augmented views of each image to embed as well: ``view_2``, ``view_3`` and so on.
+        Number of augmented views per image to embed as well: ``view_2``, ``view_3``, ...
     batch_size : int, optional
-        Items that the encoder takes at once; rows do not depend on it but for rounding.
+        Batch size of the encoder; affects the rows only by rounding.
     workers : int, optional
-        Processes that decode images beside this one; half as many as there are cores.
+        Number of processes that decode images (default: half the cores).
     seed : int
         Of the augmented views.
     overwrite : bool
-        Replace `output`, and what another encoder has begun there.
+        Replace `output`, and discard a checkpoint of another encoder.
     reuse : bool
-        Leave `output` as it is where it holds these very items by this encoder.
+        Keep `output` if it holds these items, embedded by this encoder.
     verbose : bool
         Show progress on a terminal.
 
     Raises
     ------
     InputError
-        If `output` may not be written, or no item can be used.
+        If `output` cannot be written, or no item is usable.
     """
     check_export(output, overwrite or reuse, SUFFIXES)
     if not isinstance(encoder, Encoder):
@@ -100,11 +99,11 @@ def embed(
     if batch_size is not None:
         encoder.batch_size = batch_size
     plan = plan_of(items, encoder, views, seed)
-    if reuse and is_made(output, plan, overwrite):
+    if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-    parts = Parts(output, plan, overwrite)
+    parts = EmbeddingCheckpoint(output, plan, overwrite)
     done = parts.done()
-    work = Work(parts.add, encoder, 1 + views)
+    work = EmbeddingLoop(parts.add, encoder, 1 + views)
     with Progress(verbose, "embedding") as progress:
         progress.expect(len(items))
         progress.advance(len(done))
@@ -116,12 +115,12 @@ def embed(
 
 
 def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, Any]:
-    """What decides the rows: the encoder, the items, and the augmented views.
+    """Everything that determines the rows: encoder, items and augmented views.
 
     Raises
     ------
     InputError
-        If the encoder is not one of such items, or they have no views.
+        If the encoder does not match the kind of items, or they have no views.
     """
     if views and items.kind != "images":
         raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
@@ -130,8 +129,8 @@ def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, 
     return {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
 
 
-def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
-    """Whether these very features are there; raises where there are others that may not be overwritten."""
+def is_embedded(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool:
+    """Whether `output` holds these features; raises if it holds others that may not be overwritten."""
     if not output.exists():
         return False
     before = FeatureSet.read(output).metadata
@@ -142,13 +141,13 @@ def is_made(output: Path, plan: dict[str, Any], overwrite: bool = False) -> bool
     return False
 
 
-class Work:
-    """Batches go through the encoder, and are kept: every few seconds, and at a Ctrl-C.
+class EmbeddingLoop:
+    """Encode batches, and store the rows every few seconds and on Ctrl-C.
 
     Parameters
     ----------
     keep : function of positions, rows (n, V, D) and reasons
-        Where they go.
+        Stores them.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class Work:
         self.seconds = self.encoder_seconds = 0.0
 
     def run(self, batches: Any, progress: Progress) -> None:
-        """Embed them all."""
+        """Encode all batches."""
         start = kept = time.monotonic()
         n_done = 0
         try:
@@ -186,7 +185,7 @@ class Work:
         rows = self._encoder.encode(prepared)  # (n * V, D)
         self.encoder_seconds += time.monotonic() - start
         if not np.isfinite(rows).all():
-            raise InputError(f"{self._encoder.name} gives values that are not finite: its weights may be damaged.")
+            raise InputError(f"{self._encoder.name} returns non-finite values: its weights may be damaged.")
         self._rows.append(rows.reshape(len(positions), self._views, -1))  # (n, V, D)
         self._positions += positions
         self.n_embedded += len(positions)
@@ -199,7 +198,7 @@ class Work:
 
 
 def fingerprint(items: Items) -> str:
-    """A hash of what is to be embedded: texts by what they say, files by name, size and time, others by their ids."""
+    """Hash of the items: texts by content, files by name, size and time, others by id."""
     digest = hashlib.sha256(f"{items.kind} {len(items)}\n".encode())
     paths = items.paths
     for position, name in enumerate(items.ids.tolist()):
@@ -213,9 +212,9 @@ def fingerprint(items: Items) -> str:
 
 
 def _assemble(
-    parts: Parts, items: Items, plan: dict[str, Any], views: int, output: Path, overwrite: bool
+    parts: EmbeddingCheckpoint, items: Items, plan: dict[str, Any], views: int, output: Path, overwrite: bool
 ) -> list[tuple[str, str]]:
-    """Write the rows of all parts in the order of the items; the items that were skipped, with the reasons."""
+    """Write the rows of all parts in the order of the items; return the skipped items with reasons."""
     reasons: dict[int, str] = {}
     found: set[int] = set()
     n_features = 0
@@ -228,7 +227,7 @@ def _assemble(
         parts.remove()
         raise none_usable(items, skipped)
     order = np.array(sorted(found), dtype=np.int64)  # (n,)
-    # On disk, since they need not fit into memory.
+    # On disk, since they may not fit into memory.
     matrices = [
         np.lib.format.open_memmap(parts.folder / f"view-{view}.npy", "w+", np.float32, (len(order), n_features))
         for view in range(1, 2 + views)
@@ -245,26 +244,26 @@ def _assemble(
 
 
 def all_skipped(items: Items, reasons: dict[int, str]) -> list[tuple[str, str]]:
-    """The items that cannot be used by their ids, those that were known before first."""
+    """The ids of unusable items with reasons; those known before embedding come first."""
     names = items.ids.tolist()
     return [*items.skipped, *((str(names[position]), reasons[position]) for position in sorted(reasons))]
 
 
 def none_usable(items: Items, skipped: Sequence[tuple[str, str]]) -> InputError:
-    """The sentence where there is nothing to write."""
+    """The error if no item is usable."""
     name, reason = skipped[0]
     return InputError(f"None of the {len(items):,} {items.kind} of {items.source} can be used ({name}: {reason}).")
 
 
 def metadata_of(plan: dict[str, Any], items: Items, skipped: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """What the features keep of their making."""
+    """The metadata of the features."""
     return {**plan, "source": str(items.source.resolve()), "skipped": list(skipped)}
 
 
 def feature_set(
     items: Items, order: NDArray[np.int64], matrices: Sequence[NDArray[np.float32]], metadata: dict[str, Any]
 ) -> FeatureSet:
-    """The items at these positions, with their rows: a matrix of each view."""
+    """The feature set of the items at these positions, with one matrix per view."""
 
     def chosen(values: list[str] | None) -> list[str] | None:
         return None if values is None else [values[position] for position in order]

@@ -1,16 +1,82 @@
-"""The encoder of a name, a file, or an earlier feature set."""
+"""The encoder interface, and opening an encoder by name, by file, or from the metadata of a feature set."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
 from rpim.embedding.items import Kind
 from rpim.embedding.pictures import Preprocessing
 
-if TYPE_CHECKING:
-    from rpim.embedding.encoder import Encoder
+
+class Encoder(ABC):
+    """Base class of encoders: prepared items in, rows out.
+
+    Attributes
+    ----------
+    kind : "images" or "texts"
+        The kind of items.
+    name : str
+        Display name.
+    weights : str or None
+        File or folder of local weights, if given.
+    weights_hash : str
+        SHA-256 of the weights.
+    prepare : callable
+        From the content of an item to the input of `encode`; picklable, unlike the encoder. Raises `Unusable` with the
+        reason if an item cannot be embedded.
+    batch_size : int
+        Default batch size.
+    """
+
+    kind: ClassVar[Kind]
+    batch_size: int = 32
+    name: str
+    weights: str | None
+    weights_hash: str
+    prepare: Callable[[Any], Any]
+
+    @abstractmethod
+    def encode(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
+        """The rows of prepared items. (n, D)"""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What else determines the rows: preprocessing, precision, library."""
+
+    @property
+    def identity(self) -> str:
+        """Name and short hash of the weights; rows with the same identity are comparable."""
+        return f"{self.name}@{self.weights_hash[:12]}"
+
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of the encoder, so that later rows are embedded the same way."""
+        return {
+            "encoder": self.identity,
+            "embedding": {
+                "kind": self.kind,
+                "encoder": self.name,
+                "weights": self.weights,
+                "weights_sha256": self.weights_hash,
+                **self.describe(),
+            },
+        }
+
+
+def fast_precision(device: torch.device) -> torch.dtype:
+    """bfloat16 if the hardware supports it natively, else float32."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    if device.type == "cpu" and torch.cpu._is_amx_tile_supported():
+        return torch.bfloat16
+    return torch.float32
 
 
 def open_encoder(
@@ -49,18 +115,18 @@ def open_encoder(
 
 
 def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: str | None = None) -> Encoder:
-    """The encoder that features were made with, by what they keep of it.
+    """Reopen the encoder of features from their metadata.
 
     Raises
     ------
     InputError
-        If they do not say, or its weights are not at hand or are others now.
+        If the metadata is missing, or the weights are missing or have changed.
     """
     said = metadata.get("embedding")
     if not isinstance(said, dict) or not {"kind", "encoder", "weights_sha256"} <= said.keys():
         raise InputError(
-            "The run was not made of embeddings by rpim embed, so that new items cannot be embedded the same way: "
-            "embed them as those of the run were, and give their features."
+            "The features of the run were not embedded by rpim embed, so new items cannot be embedded the same way: "
+            "embed them as you embedded the run, and give their features."
         )
     stored = said.get("weights")
     if weights is None and stored is not None:
@@ -73,6 +139,6 @@ def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: st
     )
     if encoder.weights_hash != said["weights_sha256"]:
         raise InputError(
-            f"The weights of {said['encoder']} are not those that the run was embedded with: give them by --weights."
+            f"The weights of {said['encoder']} differ from those of the run: give the original ones with --weights."
         )
     return encoder

@@ -1,4 +1,4 @@
-"""An encoder tuned to one's own images: GCD's contrastive training of its last block (Vaze et al., CVPR 2022)."""
+"""Fine-tune the last block of an image encoder with GCD's contrastive losses (Vaze et al., CVPR 2022)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from rpim._common.errors import InputError
 from rpim._common.files import StrPath, check_writable
 from rpim._common.progress import Progress
 from rpim.data.labels import encode_labels
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.images import TimmEncoder
 from rpim.embedding.items import Items
 from rpim.embedding.last_block import LastBlock
 from rpim.embedding.pictures import Unusable, open_picture
-from rpim.embedding.tuning import IntArray, Losses, Tuning, batches, losses_of_one_point
-from rpim.embedding.tuning_checkpoint import TuningCheckpoint
+from rpim.embedding.tuning import IntArray, Losses, Tuning, TuningCheckpoint, batches, losses_of_one_point
 from rpim.embedding.views import FreshViews, ViewBank
 
 SUPERVISED_WEIGHT = 0.1
-"""Of the two losses; GCD publishes 0.35, with which fewer new classes were found (docs/results.md)."""
+"""Weight of the supervised loss; GCD uses 0.35, which found fewer new classes (docs/results.md)."""
 
 
 def finetune(
@@ -44,32 +43,30 @@ def finetune(
     overwrite: bool = False,
     verbose: bool = False,
 ) -> TimmEncoder:
-    """Train the last block of an image encoder so that images of a class come closer together.
+    """Fine-tune the last block of an image encoder.
 
-    Two random views of every image are to be closer to each other than to other images, and images with the same label
-    closer than those with another: GCD's weighted sum of a self-supervised and a supervised contrastive loss. The rest
-    of the encoder stays as it is. `encoder` itself is not changed.
+    The loss is GCD's weighted sum of a self-supervised contrastive loss (two augmented views of every image) and a
+    supervised one (labelled images). The other blocks stay frozen. `encoder` itself is not changed.
 
     Parameters
     ----------
     items : Items
-        Images, of which some carry labels. Those of the split "test" are left aside, so that they stay unseen.
+        Images, some of them labelled. Those of the split "test" are excluded, so that they stay unseen.
     encoder : TimmEncoder
     output : path of the .safetensors file to write
-        An encoder by itself. While the training runs, ``OUTPUT.checkpoint`` stands beside it, and the same call goes
-        on from there if it was interrupted.
+        A self-contained encoder. An interrupted training resumes from ``OUTPUT.checkpoint``.
     epochs : int
-        How often as many images as there are are looked at.
+        Number of epochs.
     batch_size : int
-        Half of each batch has labels.
+        Images per batch; half of them are labelled.
     learning_rate : float
-        At the start; it falls along a cosine.
+        Initial learning rate (cosine schedule).
     supervised_weight : float
-        The share of the supervised loss, from 0 on and below 1. The larger, the more the known classes are told apart,
-        and the more new ones are pulled towards them.
+        Weight of the supervised loss, in [0, 1). A larger weight separates known classes better, and pulls new classes
+        towards them.
     views : int
-        How many random views of an image are drawn, once, and kept beside the output as they enter the last block. 0
-        draws new ones every time, which costs a pass through the whole encoder.
+        Augmented views per image, computed once up to the last block and cached on disk. 0 draws new views in every
+        epoch, which costs a pass through the whole encoder.
     seed : int
     overwrite : bool
         Whether `output` may be replaced.
@@ -79,8 +76,8 @@ def finetune(
     Returns
     -------
     TimmEncoder
-        What was written to `output`, on the device of `encoder`. `read_header` of the file says how it was made, with
-        the loss after each epoch and the images that could not be read.
+        The fine-tuned encoder, on the device of `encoder`. `read_header` of the file returns the hyperparameters, the
+        losses of each epoch, and the skipped images.
 
     Raises
     ------
@@ -91,12 +88,12 @@ def finetune(
     target = check_output(output, overwrite)
     _check_numbers(epochs, batch_size, learning_rate, supervised_weight, views, seed)
     if not isinstance(encoder, TimmEncoder):
-        raise InputError(f"{encoder.name} cannot be tuned: give an image encoder of timm's, not an .onnx file.")
+        raise InputError(f"{encoder.name} cannot be fine-tuned: give a timm image encoder, not an .onnx file.")
     images = readable_images(items, verbose)
     codes, classes = _classes(images)
     tuned = copy.copy(encoder)
     tuned.model = copy.deepcopy(encoder.model)
-    settings = {
+    hyperparameters = {
         "encoder": encoder.name,
         "weights": encoder.weights_hash,
         "preprocessing": encoder.prepare.as_dict(),
@@ -108,10 +105,10 @@ def finetune(
         "views": views,
         "seed": seed,
     }
-    checkpoint = TuningCheckpoint(target, settings)
-    losses = _train(tuned, images, codes, checkpoint, settings, verbose)
+    checkpoint = TuningCheckpoint(target, hyperparameters)
+    losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
     facts = {
-        **settings,
+        **hyperparameters,
         "images": len(images),
         "labelled": int((codes >= 0).sum()),
         "classes": len(classes),
@@ -128,15 +125,17 @@ def _train(
     images: Items,
     codes: IntArray,
     checkpoint: TuningCheckpoint,
-    settings: dict[str, Any],
+    hyperparameters: dict[str, Any],
     verbose: bool,
 ) -> list[Losses]:
-    """Train the last block of `tuned` in place: the losses of every epoch."""
-    seed, epochs, batch_size = settings["seed"], settings["epochs"], settings["batch_size"]
-    smaller = f"give a smaller --learning-rate than {settings['learning_rate']:g}."
+    """Train the last block of `tuned` in place; return the losses of every epoch."""
+    seed, epochs, batch_size = hyperparameters["seed"], hyperparameters["epochs"], hyperparameters["batch_size"]
+    smaller = f"give a smaller --learning-rate than {hyperparameters['learning_rate']:g}."
     last_block = LastBlock(tuned.model, tuned.prepare.size)
-    views = _views(tuned, images, last_block, settings, checkpoint.folder, verbose)
-    tuning = Tuning(last_block, tuned.device, settings["learning_rate"], epochs, seed, settings["supervised_weight"])
+    views = _views(tuned, images, last_block, hyperparameters, checkpoint.folder, verbose)
+    tuning = Tuning(
+        last_block, tuned.device, hyperparameters["learning_rate"], epochs, seed, hyperparameters["supervised_weight"]
+    )
     state = checkpoint.load()
     losses: list[Losses] = []
     if state is not None:
@@ -159,24 +158,29 @@ def _train(
             checkpoint.save(tuning.state(epoch + 1, {"losses": losses}))
     if np.allclose(losses[-1], losses_of_one_point(codes, batch_size), rtol=0, atol=1e-3):
         checkpoint.remove()
-        raise InputError(f"The tuning has made all images alike: {smaller}")
+        raise InputError(f"The fine-tuning has collapsed, all images have the same embedding: {smaller}")
     return losses
 
 
 def _views(
-    tuned: TimmEncoder, images: Items, last_block: LastBlock, settings: dict[str, Any], folder: Path, verbose: bool
+    tuned: TimmEncoder,
+    images: Items,
+    last_block: LastBlock,
+    hyperparameters: dict[str, Any],
+    folder: Path,
+    verbose: bool,
 ) -> FreshViews | ViewBank:
     fresh = FreshViews(images.content, tuned, last_block)
-    if not settings["views"]:
+    if not hyperparameters["views"]:
         return fresh
-    bank = ViewBank(fresh, len(images), settings["views"], settings["seed"], folder)
+    bank = ViewBank(fresh, len(images), hyperparameters["views"], hyperparameters["seed"], folder)
     with Progress(verbose, "Drawing views (1 of 2)") as progress:
         bank.fill(progress)
     return bank
 
 
 def check_output(output: StrPath, overwrite: bool = False) -> Path:
-    """The path of a tuned encoder that may be written; known before hours of work rather than after."""
+    """Check, before any work, that the encoder may be written; return its path."""
     target = Path(output)
     if target.suffix != ".safetensors":
         raise InputError(f"{output} has the suffix {target.suffix!r}: an encoder is written as .safetensors.")
@@ -184,7 +188,7 @@ def check_output(output: StrPath, overwrite: bool = False) -> Path:
 
 
 def readable_images(items: Items, verbose: bool = False) -> Items:
-    """The images that can be read, without those of the split "test"; its `skipped` says which cannot, and why."""
+    """The readable images without the split "test"; `skipped` lists the others with reasons."""
     if items.kind != "images":
         raise InputError(f"{items.source} holds {items.kind}, and only encoders of images can be tuned: give images.")
     kept, skipped = [], list(items.skipped)
@@ -212,7 +216,7 @@ def readable_images(items: Items, verbose: bool = False) -> Items:
 
 
 class _Chosen(Sequence[Any]):
-    """Some of a sequence, which may be one that fetches when asked."""
+    """A lazy subset of a sequence."""
 
     def __init__(self, content: Sequence[Any], rows: Sequence[int]) -> None:
         self._content, self._rows = content, rows
@@ -225,14 +229,14 @@ class _Chosen(Sequence[Any]):
 
 
 def _classes(images: Items) -> tuple[IntArray, NDArray[Any]]:
-    """The number of the class of each image, -1 where it has no label, and the classes."""
+    """The class code of each image, -1 for unlabelled, and the classes."""
     if len(images) < 2:
         raise InputError(f"{images.source} holds {len(images)} readable image(s): give at least two.")
     codes, classes = encode_labels(np.full(len(images), -1) if images.labels is None else images.labels)
     if len(classes) < 2:
         raise InputError(
-            f"{images.source} has labels of {len(classes)} class(es), and tuning learns by what tells classes apart: "
-            "label some images of at least two."
+            f"{images.source} has labels of {len(classes)} class(es), and fine-tuning needs at least two: "
+            "label images of another class."
         )
     return codes, classes
 

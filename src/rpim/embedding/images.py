@@ -18,7 +18,7 @@ from torch import Tensor
 from rpim._common.devices import checked_device
 from rpim._common.errors import InputError, choose, first_line
 from rpim._common.files import must_exist, replacing
-from rpim.embedding.encoder import Encoder, fast_precision
+from rpim.embedding.encoders import Encoder, fast_precision
 from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing
 from rpim.embedding.weights import from_hub, load_weights, tensors_hash

@@ -1,4 +1,4 @@
-"""Items: what is to be embedded, before it is."""
+"""Items: images or texts to embed, with labels and metadata."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ Kind = Literal["images", "texts"]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Items:
-    """N images or texts, and what is known of each.
+    """N images or texts with labels and metadata.
 
-    Build one with `of`, which checks that there is one of everything per item.
+    Build one with `of`, which checks the lengths.
 
     Parameters
     ----------
     kind : "images" or "texts"
     content : sequence of N
         For images the path of each file, the bytes of one, or an array of uint8 of shape (H, W, 3); for texts a str.
-        Where it is cheap to index but not to hold, any sequence that fetches when asked will do.
+        May be a lazy sequence.
     ids : array of N strings or ints
         Unique. For files, the path within `source`, with forward slashes.
     source : Path
         The folder or file that they came from.
     labels : array of N values, or None
-        -1, NaN or the empty string where an item has none.
+        -1, NaN or the empty string for unlabelled items.
     truth : array of N values, or None
         The true classes, for evaluation only.
     split : array of N strings, or None
-        "train" or "test", where the data are divided.
+        "train" or "test", if the data have a split.
     columns : dict of str to array of N
-        Metadata columns, as those of a `FeatureSet`.
+        Metadata columns, as in `FeatureSet`.
     skipped : list of (id, reason)
-        Items that are not among the N because they could not be used, known so far.
+        Unusable items, which are not among the N.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ class Items:
         columns: Mapping[str, Sequence[Any]] | None = None,
         skipped: Sequence[tuple[str, str]] = (),
     ) -> Items:
-        """Check that there is one of everything per item, and that ids are unique.
+        """Check the lengths, and that ids are unique.
 
         Examples
         --------
@@ -103,11 +103,11 @@ class Items:
 
     @property
     def n_labelled(self) -> int:
-        """How many items have a label."""
+        """Number of labelled items."""
         return 0 if self.labels is None else int((~unlabelled_rows(self.labels)).sum())
 
     def part(self, rows: slice) -> Items:
-        """Some of the items, as another process can be given them: files by their full path."""
+        """A slice of the items for another process, with absolute file paths."""
 
         def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
             return None if values is None else values[rows]
@@ -128,19 +128,19 @@ class Items:
 
     @property
     def paths(self) -> list[str] | None:
-        """The full path of every file, where the items are files."""
+        """Absolute paths, if the items are files."""
         if self.kind == "images" and isinstance(self.content[0], Path):
             return [str(path.resolve()) for path in self.content]
         return None
 
     @property
     def texts(self) -> list[str] | None:
-        """The texts, where the items are texts."""
+        """The texts, if the items are texts."""
         return list(self.content) if self.kind == "texts" else None
 
 
 class _Stretch(Sequence[Any]):
-    """Some of a sequence that fetches when asked."""
+    """A lazy slice of a sequence."""
 
     def __init__(self, whole: Sequence[Any], rows: slice) -> None:
         self._whole, self._places = whole, range(len(whole))[rows]

@@ -1,4 +1,4 @@
-"""An encoder in two parts: what stays as it is, and the last block with all that follows it."""
+"""Split an encoder into the frozen part and the last block with everything after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries that encoders come from: imported where needed, with one sentence where they are not installed."""
+"""Optional libraries of the encoders: imported lazily, with one sentence if they are not installed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXTRAS = {
     "sentence_transformers": "text",
     "transformers": "text",
 }
-"""The extra of rpim that brings each library."""
+"""The extra that installs each library."""
 
 
 def library(name: str) -> Any:
-    """A library, or a module of one, that is an extra; or the sentence that says how to install it."""
+    """Import an optional library; the error says how to install it."""
     top = name.partition(".")[0]
     try:
         if top in ("timm", "sentence_transformers"):

@@ -1,6 +1,6 @@
-"""Embedding spread over a cluster: each worker loads the encoder once, and writes the rows of one span after the other.
+"""Distributed embedding: each Ray worker loads the encoder once and embeds spans of items.
 
-Ray Data hands out the spans. The result is a folder of .parquet files that is read as one feature set.
+Ray Data schedules the spans. The result is a folder of .parquet files that is read as one feature set.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from rpim._common.ray_failures import explain_ray_errors
 from rpim.data.formats.feature_files import with_metadata
 from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, write_shards
 from rpim.embedding.embed import (
+    EmbeddingLoop,
     EmbeddingReport,
-    Work,
     all_skipped,
     feature_set,
-    is_made,
+    is_embedded,
     metadata_of,
     none_usable,
     plan_of,
 )
-from rpim.embedding.encoder import Encoder
-from rpim.embedding.encoders import encoder_of
+from rpim.embedding.encoders import Encoder, encoder_of
 from rpim.embedding.items import Items
 from rpim.embedding.preparation import prepared_batches
 
 FILES = 64
 LEAST, MOST = 64, 4096
-"""Items a file: so that there are some 64 files to share out, but neither tiny nor huge ones."""
+"""Minimum and maximum items per file; about 64 files are written."""
 
 
 def embed_on_ray(
@@ -54,22 +53,22 @@ def embed_on_ray(
     reuse: bool = False,
     verbose: bool = False,
 ) -> EmbeddingReport:
-    """Embed items by the workers of the cluster that this process has joined, and write a folder of .parquet files.
+    """Embed items on the workers of the connected Ray cluster, into a folder of .parquet files.
 
-    What is done is kept in ``OUTPUT.parts`` until all of it is: called again with the same arguments, it goes on.
+    Finished files are kept in ``OUTPUT.parts`` until the end; a call with the same arguments resumes.
 
     Parameters
     ----------
     items : Items
-        Files, where they are such, are on a disk that all machines share.
+        Files must be on a disk that all machines share.
     encoder : Encoder
     output : path of the folder, on a disk that all machines share
     workers : int
-        How many; where the machines have GPUs, no more than those, each with one.
+        Number of workers; with GPUs, at most one per GPU.
     open_encoder : callable, optional
-        How a worker gets the encoder: by its name and weights, unless told otherwise.
+        Opens the encoder on a worker (default: by its name and weights).
     device : str, optional
-        That of the workers; a GPU where there is one.
+        Device of the workers (default: a GPU if available).
     views, batch_size, seed, overwrite, reuse, verbose
         As in `rpim.embedding.embed.embed`.
 
@@ -79,7 +78,7 @@ def embed_on_ray(
         If `output` may not be written, no item can be used, or the cluster fails.
     """
     plan = plan_of(items, encoder, views, seed)
-    if reuse and is_made(output, plan, overwrite):
+    if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
     check_folder(output, overwrite or reuse)
     size = min(max(LEAST, -(-len(items) // FILES)), MOST)
@@ -124,7 +123,7 @@ def embed_on_ray(
 
 
 class _Embedder:
-    """The encoder of a worker, and where the items of each span are."""
+    """A worker: the encoder and references to the items of each span."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class _Embedder:
             if embedded:
                 rows.append(their_rows)
 
-        work = Work(keep, self._encoder, self._views)
+        work = EmbeddingLoop(keep, self._encoder, self._views)
         batches = prepared_batches(
             items, range(len(items)), self._encoder, views=self._views, workers=0, seed=self._seed, first=span.start
         )

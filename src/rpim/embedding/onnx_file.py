@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import must_exist
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing
 from rpim.embedding.weights import file_hash

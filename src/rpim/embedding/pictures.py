@@ -1,4 +1,4 @@
-"""Pictures: read whatever a camera, a browser or a prank has left, and brought to the form an encoder takes."""
+"""Read images robustly, and preprocess them for an encoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUFFIXES = frozenset(
 )
 
 MAX_PIXELS = 89_478_485
-"""As many as Pillow reads without a warning: a quarter of a gigabyte. A small file can unpack to far more."""
+"""Pillow's limit for decompression bombs: a quarter of a gigabyte."""
 
 
 class Unusable(Exception):
@@ -124,7 +124,7 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """JSON-serializable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""From items to what an encoder takes, a batch at a time; images are decoded by other processes meanwhile."""
+"""Prepare batches of items for an encoder; images are decoded in worker processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
 from rpim.embedding.pictures import Preprocessing, Unusable
 
@@ -19,7 +19,7 @@ TEXTS_AT_ONCE = 16
 
 
 class Batch(NamedTuple):
-    """Items that are ready."""
+    """Prepared items."""
 
     positions: list[int]
     prepared: Any  # of each item, or of n images with V views a tensor of uint8 of shape (n * V, 3, size, size)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rpim._common.devices import checked_device
 from rpim._common.errors import InputError, first_line
-from rpim.embedding.encoder import Encoder
+from rpim.embedding.encoders import Encoder
 from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Unusable
 from rpim.embedding.weights import hub_host, hub_is_reachable, tensors_hash

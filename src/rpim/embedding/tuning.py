@@ -1,21 +1,102 @@
-"""One tuning as it runs: batches, a step of the optimiser, the schedule, and all of it as a state to go on from."""
+"""Fine-tuning as it runs: batches, one optimizer step, the learning-rate schedule, and the checkpoint."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from rpim.embedding.contrastive import self_supervised_terms, supervised_terms
-from rpim.embedding.encoder import fast_precision
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import replacing, writing
+from rpim.embedding.contrastive import ProjectionHead, self_supervised_terms, supervised_terms
+from rpim.embedding.encoders import fast_precision
 from rpim.embedding.last_block import LastBlock
-from rpim.embedding.projection import ProjectionHead
-from rpim.embedding.tuning_checkpoint import State
+
+FORMAT = 1
+
+
+class State(NamedTuple):
+    """The state after an epoch."""
+
+    epoch: int
+    tensors: dict[str, Tensor]
+    notes: dict[str, Any]
+
+
+class TuningCheckpoint:
+    """A folder with ``hyperparameters.json``, ``state.safetensors`` after each epoch, and the cached views.
+
+    It holds no generator state: each epoch has its own generator, seeded by the seed and the epoch.
+
+    Parameters
+    ----------
+    output : Path
+        The file that is being made; the folder has its name with ``.checkpoint`` behind it.
+    hyperparameters : dict, ready for JSON
+        Everything that determines the result.
+
+    Raises
+    ------
+    InputError
+        If the checkpoint has other hyperparameters.
+    """
+
+    def __init__(self, output: Path, hyperparameters: dict[str, Any]) -> None:
+        self.folder = output.with_name(f"{output.name}.checkpoint")
+        self._state = self.folder / "state.safetensors"
+        said = self.folder / "hyperparameters.json"
+        wanted = json.loads(json.dumps({"format": FORMAT, **hyperparameters}))
+        if said.is_file():
+            self._check(said, wanted)
+        else:
+            with writing(self.folder):
+                self.folder.mkdir(exist_ok=True)
+            with replacing(said) as file:
+                file.write(json.dumps(wanted, indent=1).encode())
+
+    def _check(self, said: Path, wanted: dict[str, Any]) -> None:
+        try:
+            there = json.loads(said.read_bytes())
+            others = [name for name in {**wanted, **there} if there.get(name) != wanted.get(name)]
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{self.folder} is damaged ({first_line(error)}): remove it.") from error
+        if others:
+            raise InputError(
+                f"{self.folder} belongs to a run with other hyperparameters ({', '.join(others)}): use those to "
+                "resume, or remove it."
+            )
+
+    def load(self) -> State | None:
+        """The last state, if there is one."""
+        if not self._state.is_file():
+            return None
+        try:
+            with safe_open(self._state, "pt") as file:
+                notes = json.loads((file.metadata() or {})["notes"])
+            return State(int(notes.pop("epoch")), load_file(self._state), notes)
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise InputError(f"{self._state} is damaged ({first_line(error)}): remove {self.folder}.") from error
+
+    def save(self, state: State) -> None:
+        """Replace the last state."""
+        tensors = {name: value.detach().contiguous() for name, value in state.tensors.items()}
+        with replacing(self._state) as file:
+            file.write(save(tensors, {"notes": json.dumps({"epoch": state.epoch, **state.notes})}))
+
+    def remove(self) -> None:
+        """Remove the checkpoint once the output is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
 """As GCD publishes them. The learning rate falls along a cosine to a thousandth of what it was."""
@@ -111,7 +192,7 @@ class Tuning:
         return State(epoch, tensors, {"scaler": self._scaler.state_dict(), **notes})
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         with torch.no_grad():
             for name, value in self._trained.items():
                 value.copy_(state.tensors[name])

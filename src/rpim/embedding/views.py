@@ -1,4 +1,4 @@
-"""Random views of images as they enter the last block: drawn afresh, or once and kept."""
+"""Augmented views of images at the input of the last block: drawn anew, or cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 
 
 class FreshViews:
-    """Two views of each image, new ones whenever they are asked for.
+    """Two new views of each image per call.
 
     Parameters
     ----------
@@ -64,10 +64,10 @@ class FreshViews:
 
 
 class ViewBank:
-    """A number of views of each image, drawn once and kept in a file as they enter the last block, in float16.
+    """Views of each image at the input of the last block, computed once and cached in a float16 file.
 
-    All that comes before the last block is then done once for every view, however long the training. The file is
-    mapped, not read: it may be larger than memory. Filling it can be interrupted, and goes on where it was.
+    The frozen blocks are then computed once per view. The file is memory-mapped and may be larger than memory. Filling
+    it can be interrupted and resumed.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class ViewBank:
         self._file, self._note = folder / "views.npy", folder / "views.filled"
 
     def fill(self, progress: Progress) -> None:
-        """Draw the views that are not there yet."""
+        """Compute the missing views."""
         starts = range(0, self._n_images * self._n_views, _AT_ONCE)
         filled = int(self._note.read_text()) if self._note.is_file() and self._file.is_file() else 0
         progress.expect(len(starts))

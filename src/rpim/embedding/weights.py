@@ -1,4 +1,4 @@
-"""The weights of an encoder: found on this machine or on the hub, named by their hash, loaded without running code."""
+"""Weights of encoders: local or from the hub, identified by hash, loaded without running code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hub_host() -> str:
 
 @functools.cache
 def hub_is_reachable() -> bool:
-    """Whether asking the hub has a chance: its own library would try for a minute before it gives up."""
+    """Whether the hub can be reached; its own library would retry for a minute."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         return False
     if any(os.environ.get(name) for name in _PROXIES):

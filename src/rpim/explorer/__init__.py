@@ -1,1 +1,1 @@
-"""The web page on which a person looks at a run, names, merges, splits, corrects, and exports what was decided."""
+"""The web app for a run: inspect, rename, merge, split and correct its classes, refit, and export the decisions."""

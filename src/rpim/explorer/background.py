@@ -1,27 +1,32 @@
-"""What is done while a person goes on working: a better map, names to suggest, and a new fit."""
+"""Background jobs of the explorer: a UMAP map, suggested names, and refits.
+
+``python -m rpim.explorer.background ROWS.npy MAP.npy`` computes the map in its own process: UMAP compiles for seconds
+and then holds the GIL for minutes, during which the server could not answer.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 
 from rpim._common.files import load_npy
-from rpim.explorer.jobs import Job
+from rpim.explorer.jobs import Job, emit
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
-from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading
+from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading, two_dimensional
 from rpim.runs.run_folder import REFITS_FOLDER
 
 JOB = "job.npz"
 RUNNING = ".running"
-"""The folder of a fit under way, among those of the fits that are done."""
+"""The folder of a refit in progress, beside those of finished refits."""
 
 
 class Background:
-    """Jobs of one run that is opened.
+    """The background jobs of an open run.
 
     Parameters
     ----------
@@ -31,11 +36,11 @@ class Background:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
         self._refits = bench.versions.run / REFITS_FOLDER
-        self.mapping, self.refitting = Job("map"), Job("new fit", self._refits / RUNNING)
+        self.mapping, self.refitting = Job("map"), Job("refit", self._refits / RUNNING)
         self.refitting.resume(self._take)
 
     def map(self) -> None:
-        """Make a map by UMAP, unless there is one already or it cannot be made."""
+        """Compute a UMAP map, unless there is one or umap-learn is missing."""
         bench = self._bench
         if bench.map_kind != PRINCIPAL_MAP or kind_of_map() != UMAP_MAP or len(bench) < N_DIRECTIONS:
             return
@@ -45,23 +50,23 @@ class Background:
             return [str(folder / "rows.npy"), str(folder / "map.npy")]
 
         self.mapping.start(
-            "rpim.explorer.mapping", prepare, lambda folder: bench.keep_map(load_npy(folder / "map.npy"))
+            "rpim.explorer.background", prepare, lambda folder: bench.keep_map(load_npy(folder / "map.npy"))
         )
 
     def suggest_names(self) -> None:
-        """Find names for new classes."""
+        """Suggest names for new classes."""
         threading.Thread(target=self._bench.suggest_names, daemon=True).start()
 
     def refit(self, version: int) -> None:
-        """Fit again with the decisions about a version; once done, that fit is the one that is looked at.
+        """Refit with the decisions about a version; the result becomes the active version.
 
-        It goes on if the server ends, or is killed: the next one takes it over.
+        The refit continues if the server stops or is killed; the next server takes it over.
         """
         bench, versions = self._bench, self._bench.versions
         number = max(versions.numbers()) + 1
 
         def prepare(folder: Path) -> list[str]:
-            for left in self._refits.glob(".*.partial-*"):  # by a fit that was cancelled while it was written
+            for left in self._refits.glob(".*.partial-*"):  # left by a refit that was cancelled while writing
                 shutil.rmtree(left, ignore_errors=True)
             made = plan(versions.state(version), bench.labelled, versions[version].confidence)
             write_job(folder / JOB, made, version, number)
@@ -71,11 +76,22 @@ class Background:
         self.refitting.start("rpim.explorer.refit", prepare, self._take)
 
     def _take(self, folder: Path) -> None:
-        """Look at the version that a fit has made."""
+        """Activate the version of a finished refit."""
         self._bench.versions.store.activate(number_of_job(folder / JOB))
         self.suggest_names()
 
     def end(self) -> None:
-        """The server ends: nobody waits for the map any more. A new fit goes on, and is there the next time."""
+        """The server stops: cancel the map. A refit continues."""
         if self.mapping.status == "running":
             self.mapping.cancel()
+
+
+def main() -> None:
+    """Read rows, write their 2-D positions."""
+    rows, target = sys.argv[1:]
+    np.save(Path(target), two_dimensional(load_npy(Path(rows))), allow_pickle=False)
+    emit(done=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What rows can be coloured by beside their class: an amount or a kind for each row, and the legend of it."""
+"""Columns that colour the map: numeric or categorical values per row, and their legend."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 30
-"""Kinds that have a colour of their own."""
+"""Maximum number of categories with their own colour."""
 WIDTH = 80
-"""Characters of a value, or of a column's name, that are shown."""
+"""Maximum characters of a value or column name."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _OUTER = 0.02
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The colours of a column.
+    """The values of a column, scaled for colouring.
 
     Attributes
     ----------
     values : (N,) float32
-        Of amounts the place between the ends, from 0 to 1; of kinds the number of the kind, the one after the last for
-        all others. NaN where the row has no value.
+        Numeric: scaled to 0..1 between the ends. Categorical: the category number, with one more for all others.
+        NaN for missing values.
     ends : pair of str, or None
-        What the least and the largest amount are called; None for kinds.
+        Labels of the smallest and largest value; None for categories.
     kinds : list of str
-        The kinds, the most frequent first; none for amounts.
+        The categories, most frequent first; empty for numbers.
     others : int
-        How many further kinds there are.
+        Number of further categories.
     """
 
     values: NDArray[np.float32]
@@ -46,7 +46,7 @@ class Column:
 
 
 def column_of(values: NDArray[Any]) -> Column:
-    """Numbers are amounts, and so are more than a few different days; all other text is kinds."""
+    """Numbers and dates (more than a few) are numeric; other text is categorical."""
     if values.dtype.kind != "O":
         return amounts(values)
     days = _days(values)
@@ -54,14 +54,14 @@ def column_of(values: NDArray[Any]) -> Column:
 
 
 def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> Column:
-    """Between the least and the largest number; a few that are far from all others do not make these look alike.
+    """Scale numbers to 0..1; outliers are clipped at quantiles.
 
     >>> found = amounts(np.array([2.0, 4.0, np.nan, 3.0]))
     >>> found.values.tolist(), found.ends
     ([0.0, 1.0, nan, 0.5], ('2', '4'))
     """
-    say = say or functools.partial(in_words, digits=3)
-    halves = values.astype(np.float64) / 2  # whose differences are within range
+    say = say or functools.partial(format_value, digits=3)
+    halves = values.astype(np.float64) / 2  # so that differences do not overflow
     is_there = np.isfinite(halves)
     if not is_there.any():
         return Column(np.full(len(values), np.nan, dtype=np.float32), ("", ""))
@@ -77,7 +77,7 @@ def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> 
 
 
 def kinds(values: NDArray[Any], missing: NDArray[np.bool_], most: int | None = None) -> Column:
-    """The different values, the most frequent first.
+    """Categories, most frequent first.
 
     >>> found = kinds(np.array(["b", "a", "", "b", "c"]), np.array([False, False, True, False, False]), most=2)
     >>> found.values.tolist(), found.kinds, found.others
@@ -89,30 +89,30 @@ def kinds(values: NDArray[Any], missing: NDArray[np.bool_], most: int | None = N
     place = {value: k for k, value in enumerate(order[:most])}
     codes = np.array([place.get(value, len(place)) for value in listed], dtype=np.float32)
     codes[missing] = np.nan
-    return Column(codes, kinds=tuple(map(in_words, place)), others=len(order) - len(place))
+    return Column(codes, kinds=tuple(map(format_value, place)), others=len(order) - len(place))
 
 
 def has_values(values: NDArray[Any]) -> bool:
-    """Whether there is anything to see in a column."""
+    """Whether a column has any values."""
     return bool((values != "").any() if values.dtype.kind == "O" else np.isfinite(values).any())
 
 
-def in_words(value: Any, digits: int = 5) -> str:
-    """A value on one line and not too long, of a number no more than the first digits; "" where it is missing.
+def format_value(value: Any, digits: int = 5) -> str:
+    """Format a value on one short line; "" if it is missing.
 
-    >>> in_words(np.float64(2024.0)), in_words(0.123456789), in_words(123456.7), in_words(math.nan)
+    >>> format_value(np.float64(2024.0)), format_value(0.123456789), format_value(123456.7), format_value(math.nan)
     ('2024', '0.12346', '123457', '')
     """
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
         number = float(value)
         is_short = abs(number) < 1e15 and (number.is_integer() or abs(number) >= 10**digits)
         return "" if math.isnan(number) else f"{number:.0f}" if is_short else f"{number:.{digits}g}"
-    text = " ".join(str(value).split()).encode("utf-8", "replace").decode()  # half a character cannot be sent
+    text = " ".join(str(value).split()).encode("utf-8", "replace").decode()  # lone surrogates cannot be sent
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 
 def _days(values: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Seconds since 1970, where all texts begin with a day and there are more than a few of them."""
+    """Seconds since 1970, if all texts begin with a date and there are more than a few."""
     texts = set(values.tolist()) - {""}
     if len(texts) <= MOST or not all(_DAY.match(text) for text in texts):
         return None

@@ -1,4 +1,4 @@
-"""What was decided, for other programs: tables, folders of images, and Label Studio's tasks."""
+"""Export decisions: tables, folders of images, and Label Studio tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 from rpim._common.errors import InputError
 from rpim._common.files import check_writable, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
-from rpim.runs.decision_state import State
+from rpim.runs.decisions import State
 from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
@@ -33,13 +33,13 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{k}" for name in ("com", "lpt
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """The rows of a run with what was decided about each.
+    """The rows of a run with the decisions about them.
 
     Parameters
     ----------
     versions : Versions
     state : State
-        Of the version that is exported.
+        The current state of the exported version.
     version : Version
     """
 
@@ -49,12 +49,12 @@ class Decided:
 
     @classmethod
     def of(cls, versions: Versions, number: int | None = None) -> Decided:
-        """What was decided about a version, or the one that is looked at."""
+        """The decisions about a version (default: the active one)."""
         number = versions.active if number is None else number
         return cls(versions, versions.state(number), versions[number])
 
     def columns(self) -> dict[str, Any]:
-        """A row's id, its final label (none for junk, and where it fits no class), and how it came to it."""
+        """Id, final label (none for junk and rejected rows), fitted class, confidence and flags of each row."""
         rows, names = self.versions.rows, self.state.names()
         found = self.version.state.names()
         return {
@@ -72,14 +72,14 @@ class Decided:
         _WRITERS[form](self, file)
 
     def bytes(self, form: str) -> bytes:
-        """The same as one string of bytes."""
+        """The export as bytes."""
         file = io.BytesIO()
         self.write(file, form)
         return file.getvalue()
 
 
 def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
-    """Write a .csv, .parquet, .jsonl or (for Label Studio) .json file, whole or not at all."""
+    """Write a .csv, .parquet, .jsonl or (Label Studio) .json file atomically."""
     check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
     form = next(form for form, suffix in SUFFIXES.items() if suffix == target.suffix.lower())
     with replacing(target) as file:
@@ -87,7 +87,7 @@ def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
 
 
 def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite: bool = False) -> str:
-    """Export what was decided about a run, to a file or, without suffix, to a folder of images; what was done."""
+    """Export the decisions about a run to a file or, without suffix, to a folder of images; return a summary."""
     from rpim.explorer.pictures import Pictures
 
     versions = Versions(run)
@@ -138,7 +138,7 @@ _WRITERS: dict[str, Callable[[Decided, BinaryIO], None]] = {
 
 
 def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
-    """Tasks as Label Studio imports them, junk left out, each with its class as a prediction.
+    """Label Studio tasks with the class as prediction; junk is excluded.
 
     The labelling configuration has ``<Choices name="class" toName="item">`` beside a ``<Text name="item"
     value="$text"/>`` or an ``<Image name="item" value="$image"/>``. Images are named as its storage of local files
@@ -156,21 +156,21 @@ def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
         task: dict[str, Any] = {"data": data}
         if name:
             choice = {"from_name": "class", "to_name": "item", "type": "choices", "value": {"choices": [name]}}
-            sure = 1.0 if state.by_hand[row] else round(float(decided.version.confidence[row]), 6)
+            score = 1.0 if state.by_hand[row] else round(float(decided.version.confidence[row]), 6)
             model = f"rpim-{decided.version.number}"
-            task["predictions"] = [{"model_version": model, "score": sure, "result": [choice]}]
+            task["predictions"] = [{"model_version": model, "score": score, "result": [choice]}]
         yield task
 
 
 def image_folders(decided: Decided, find: Callable[[int], Path | None], target: Path) -> tuple[int, int]:
-    """Write ``target/CLASS/IMAGE`` for every row that has a class; files are linked where the disk allows it.
+    """Write ``target/CLASS/IMAGE`` for every row with a class; files are hard-linked if possible.
 
     Parameters
     ----------
     find : function of a row
-        Its image; None where that is gone.
+        Path of its image; None if missing.
     target : path
-        A folder that is not there yet.
+        A new folder.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def image_folders(decided: Decided, find: Callable[[int], Path | None], target: 
 
 
 def safe_name(name: str) -> str:
-    """A name that every file system takes, and that stays in its folder.
+    """A file name that is valid on every file system and cannot leave its folder.
 
     >>> safe_name("../a/b: <c>"), safe_name("CON"), safe_name("...")
     ('_a_b_ _c_', 'CON_', '_')
@@ -209,7 +209,7 @@ def safe_name(name: str) -> str:
 
 
 def _new(name: str, taken: set[str], folder: str = "") -> str:
-    """The name, numbered where one that differs in no more than case is there already."""
+    """The name, numbered if it is taken (ignoring case)."""
     stem, dot, suffix = name.rpartition(".") if folder else (name, "", "")
     stem, suffix = (stem, f"{dot}{suffix}") if stem else (name, "")
     number, chosen = 1, name

@@ -1,7 +1,7 @@
-"""Work in a process of its own, which goes on when the page is closed and tells how far it is.
+"""Background jobs in child processes, which report their progress and survive a closed page.
 
-A child may even outlive a server that was killed: where it has a folder to stay in, the next server finds it there,
-goes on showing how far it is, takes its result, and can cancel it.
+A child with its own folder also survives a killed server: the next server finds it there, shows its progress, takes its
+result, and can cancel it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from rpim._common.errors import InputError
 from rpim._common.files import writing
 
 _LOG, _LOCK, _NUMBER = "progress.jsonl", "lock.sqlite", "pid"
-_LOOK_EVERY = 0.2  # seconds
-STOPPED = {"error": "it was stopped before its end, as by a restart of the machine. Fit again to have it."}
+_POLL_SECONDS = 0.2  # seconds
+STOPPED = {"error": "it was stopped before the end, for example by a restart of the machine. Refit to repeat it."}
 
 
 class Job:
-    """One kind of work, of which one is done at a time.
+    """A kind of job, of which one runs at a time.
 
     Parameters
     ----------
     name : str
         In messages: "A {name} is running already".
     place : path, optional
-        The folder for a child that may outlive the server; otherwise it has a temporary one.
+        Folder of a child that may outlive the server (default: a temporary one).
     """
 
     def __init__(self, name: str, place: Path | None = None) -> None:
@@ -53,15 +53,15 @@ class Job:
         ----------
         module : str
         prepare : function of a folder
-            Puts what the child needs there, and gives its arguments. The folder is gone once the child has ended.
+            Writes the inputs of the child and returns its arguments. The folder is removed when the child ends.
         finished : function of that folder
-            Called in a thread if the child ends well.
+            Called in a thread if the child succeeds.
         """
         with self._lock:
             if self._child is not None and self._child.status == "cancelled":
                 self._child.join()
             if self.status == "running" or (self._place is not None and is_held(self._place)):
-                raise InputError(f"A {self.name} is running already: wait for it, or cancel it.")
+                raise InputError(f"A {self.name} is already running: wait for it, or cancel it.")
             folder, clear = self._folder()
             try:
                 command = [sys.executable, "-m", module, *prepare(folder)]
@@ -69,29 +69,29 @@ class Job:
                 clear()
                 raise
             with open(folder / _LOG, "wb") as log:
-                # A session of its own, so that Ctrl-C at the server does not end it.
+                # Its own session, so that Ctrl-C at the server does not stop it.
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
                 )
             self._child = Child(folder, clear, finished, process)
 
     def resume(self, finished: Callable[[Path], None]) -> None:
-        """Take over the child of a server that is gone, be it running or not; without one, do nothing."""
+        """Take over the child of a previous server, if there is one."""
         if self._place is not None and self._place.is_dir():
             self._child = Child(self._place, functools.partial(_remove, self._place), finished)
 
     def _folder(self) -> tuple[Path, Callable[[], None]]:
-        """A new folder, and what removes it."""
+        """A new folder and a function that removes it."""
         if self._place is None:
             temporary = tempfile.TemporaryDirectory(prefix="rpim-", ignore_cleanup_errors=True)
             return Path(temporary.name), temporary.cleanup
-        _remove(self._place)  # of a child that was killed
+        _remove(self._place)  # left by a killed child
         with writing(self._place):
             self._place.mkdir(parents=True)
         return self._place, functools.partial(_remove, self._place)
 
     def cancel(self) -> None:
-        """End the child, if there is one."""
+        """Cancel the child."""
         if self._child is None or self.status != "running":
             raise InputError(f"There is no {self.name} to cancel.")
         self._child.cancel()
@@ -102,16 +102,15 @@ class Job:
         return "idle" if self._child is None else self._child.status
 
     def progress(self) -> dict[str, Any]:
-        """The status, with what the child has said last."""
+        """The status and the last progress message."""
         return {"status": self.status, **({} if self._child is None else self._child.said())}
 
 
 class Child:
-    """A process that writes lines of JSON, with `tell`, to a file in its folder.
+    """A process that writes JSON lines, with `emit`, to a file in its folder.
 
-    They are ``{"stage": ..., "share": ...}`` as it goes on, ``{"error": ...}`` where it cannot, and ``{"done": true}``
-    at the end. Without `process` it is one that another server has started; as long as it lives, it has the folder
-    `held`.
+    They are ``{"stage": ..., "share": ...}`` for progress, ``{"error": ...}`` on failure, and ``{"done": true}`` at the
+    end. Without `process`, it was started by another server; it holds its folder while it lives.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class Child:
             self._process.wait()
         else:
             while is_held(self._folder):
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_POLL_SECONDS)
         said = self.said()
         if self.status != "cancelled":
             self.status = self._outcome(said)
@@ -141,7 +140,7 @@ class Child:
 
     def _outcome(self, said: dict[str, Any]) -> str:
         if self._process is None and not self._folder.is_dir():
-            return "idle"  # its own server is there after all, and has seen to it
+            return "idle"  # its own server is alive and has handled it
         try:
             if said.get("done"):
                 self._finished(self._folder)
@@ -153,35 +152,35 @@ class Child:
         return "failed"
 
     def join(self) -> None:
-        """Wait for the end of one that was cancelled."""
+        """Wait for a cancelled child to end."""
         self._thread.join(10)
 
     def cancel(self) -> None:
-        """End it."""
+        """Terminate the child."""
         self.status = "cancelled"
         if self._process is not None:
             self._process.terminate()
             return
         with contextlib.suppress(OSError, ValueError):
             number = int((self._folder / _NUMBER).read_text())
-            if is_held(self._folder):  # so that the number is that of the child and of nobody else
+            if is_held(self._folder):  # so the pid is still that of the child
                 os.kill(number, signal.SIGTERM)
 
     def said(self) -> dict[str, Any]:
-        """The last whole line; whether it ended before anybody could see it."""
+        """The last complete message, and whether the child ended before this server started."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             self._last = json.loads((self._folder / _LOG).read_bytes().rsplit(b"\n", 2)[-2])
         return {**self._last, **({"unseen": True} if self._ended_unseen else {})}
 
 
-def tell(**facts: Any) -> None:
-    """What a child says."""
+def emit(**facts: Any) -> None:
+    """Print a progress message of a child."""
     print(json.dumps(facts), flush=True)
 
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder: others see by it that this process lives. The system lets go of it, however the process ends."""
+    """Hold a lock on a folder while this process lives; the system releases it however the process ends."""
     (folder / _NUMBER).write_text(str(os.getpid()))
     with contextlib.closing(sqlite3.connect(folder / _LOCK, isolation_level=None)) as lock:
         lock.execute("BEGIN EXCLUSIVE")
@@ -189,7 +188,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process that lives holds the folder."""
+    """Whether a living process holds the folder."""
     if not (folder / _LOCK).is_file():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Small pictures of rows. A request names a row and no path: what is opened is on the run's own list."""
+"""Thumbnails of rows. Requests name rows, not paths: only files listed in the run are opened."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 SIZES = (160, 640)
-"""The longer side in pixels, in a grid and alone."""
+"""Longer side in pixels: in the grid, and enlarged."""
 _CACHED_BYTES = 64 << 20
 
 
 class Pictures:
-    """The images of the rows, where they are now.
+    """The images of the rows.
 
     Parameters
     ----------
     paths : sequence of str, or None
-        Where the image of each row was when the run was made.
+        The recorded path of each image.
     ids : sequence
-        Of the rows; for images found in a folder, the path in it.
+        Ids of the rows; for images from a folder, the path within it.
     folder : Path, optional
-        Where images are now, if they have moved.
+        Folder of the images, if they have moved.
     """
 
     def __init__(self, paths: Sequence[str] | None, ids: Sequence[Any], folder: Path | None = None) -> None:
@@ -36,22 +36,22 @@ class Pictures:
         return self._paths is not None or self._folder is not None
 
     def path(self, row: int) -> Path | None:
-        """The image of a row; None where it is not to be found."""
-        told = Path(self._paths[row]) if self._paths is not None and self._paths[row] else None
+        """The path of a row's image; None if it is missing."""
+        recorded = Path(self._paths[row]) if self._paths is not None and self._paths[row] else None
         if self._folder is not None:
             for name in (str(self._ids[row]), "" if self._paths is None else self._paths[row]):
                 for tail in tails(name):
                     if (self._folder / tail).is_file():
                         return self._folder / tail
-        return told if told is not None and told.is_file() else None
+        return recorded if recorded is not None and recorded.is_file() else None
 
     def missing(self, sample: int = 50) -> bool:
-        """Whether most of the first images are not where they were."""
+        """Whether most of the first images are missing."""
         n = min(sample, len(self._ids))
         return bool(self) and 2 * sum(self.path(row) is None for row in range(n)) > n
 
     def small(self, row: int, size: int) -> bytes | None:
-        """A JPEG of the row's image, no larger than `size` pixels; None where it is gone or cannot be read."""
+        """A JPEG thumbnail of at most `size` pixels; None if the image is missing or unreadable."""
         key = row, size
         with self._lock:
             if key in self._cache:
@@ -69,7 +69,7 @@ class Pictures:
 
 
 def tails(name: str) -> list[PurePosixPath]:
-    """The ends of a path, the longest first; none where it climbs out of a folder.
+    """The suffixes of a path, longest first; empty if it contains "..".
 
     >>> [str(tail) for tail in tails("/data/birds/a.jpg")]
     ['data/birds/a.jpg', 'birds/a.jpg', 'a.jpg']

@@ -1,6 +1,6 @@
-"""Fit again with a person's decisions: they come back as labels, and the result is a run folder beside the old one.
+"""Refit with a person's decisions: they become labels, and the result is a run folder inside the old one.
 
-``python -m rpim.explorer.refit RUN JOB.npz TARGET [FEATURES]`` does it, and tells how far it is in lines of JSON.
+``python -m rpim.explorer.refit RUN JOB.npz TARGET [FEATURES]`` runs one refit and prints its progress as JSON lines.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,29 +18,29 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import open_npz
-from rpim.explorer.jobs import held, tell
-from rpim.runs.decision_state import BoolArray, IntArray, State
+from rpim.explorer.jobs import emit, held
+from rpim.runs.decisions import BoolArray, IntArray, State
 from rpim.runs.run_folder import read_run_file
 
 if TYPE_CHECKING:
     from rpim.estimators.base import DiscoveryEstimator
 
-SUREST = 50
-"""Rows of a class that a person has reviewed which become labelled ones."""
+MOST_CONFIDENT = 50
+"""Number of most confident rows of a reviewed class that are used as labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the new fit is told.
+    """The inputs of a refit.
 
     Attributes
     ----------
     rows : (n,) int32
-        The rows that take part: all but junk.
+        The rows to fit: all except junk.
     labels : (n,) str
-        The label of each, "" where it has none.
+        The label of each row, "" for unlabelled.
     before : (n,) str
-        The class of each before the fit, by which discovered classes keep their names.
+        The previous class of each row, so that discovered classes keep their names.
     n_classes : int
     """
 
@@ -50,35 +51,35 @@ class Plan:
 
 
 def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> Plan:
-    """Labels for the new fit: those that were given, as far as decisions do not say otherwise, and decisions.
+    """The labels of a refit: the given labels, updated by the decisions.
 
-    A row that came with a label, or was moved by hand, has the class in which it is now as its label. Of a class that
-    was named, accepted, merged or split, the surest rows get one too.
+    Labelled rows and rows moved by hand are labelled with their current class, and so are the most confident rows of
+    classes that were renamed, accepted, merged or split.
     """
     names = np.asarray(state.names())
-    told = labelled | state.by_hand
+    has_label = labelled | state.by_hand
     for number, info in state.classes.items():
         if info.reviewed:
             rows = state.rows_of(number)
-            told[rows[np.argsort(-confidence[rows], kind="stable")[:SUREST]]] = True
+            has_label[rows[np.argsort(-confidence[rows], kind="stable")[:MOST_CONFIDENT]]] = True
     kept = np.flatnonzero(~state.junk).astype(np.int32)
     n_classes = sum(size > 0 for size in state.sizes().values())
-    return Plan(kept, np.where(told, names, "")[kept], names[kept], n_classes)
+    return Plan(kept, np.where(has_label, names, "")[kept], names[kept], n_classes)
 
 
-def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
-    """The classes of a fit, where discovered ones are called as the class that most of their rows were in before.
+def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
+    """Rename discovered classes to the previous class of most of their rows.
 
     Parameters
     ----------
     names : list
-        Of the classes of the fit, the known ones first.
+        Classes of the refit, known classes first.
     found : (n,)
-        The number of each row's class, -1 for none.
+        The class number of each row, -1 for none.
     before : (n,)
-        The name of each row's class before.
+        The previous class name of each row.
 
-    >>> carried_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 2, 0]), np.array(["new-7", "new-7", "x", "cat"]))
+    >>> inherited_names(["cat", "new-1", "new-2"], 1, np.array([1, 1, 2, 0]), np.array(["new-7", "new-7", "x", "cat"]))
     ['cat', 'new-7', 'x']
     """
     from scipy.optimize import linear_sum_assignment
@@ -93,50 +94,50 @@ def carried_names(names: list[str], n_known: int, found: IntArray, before: NDArr
     for new, old in zip(*linear_sum_assignment(-shared), strict=True):
         if shared[new, old]:
             called[n_known + new] = free[old]
-    for k in range(n_known, len(names)):  # what kept the name of the fit must not have that of another
+    for k in range(n_known, len(names)):  # a class that keeps its name must not collide with an inherited one
         if called.count(called[k]) > 1 and called[k] == names[k]:
             called[k] = next(f"new-{i}" for i in range(1, len(names) * 2 + 2) if f"new-{i}" not in {*called, *free})
     return called
 
 
 def write_job(path: Path, made: Plan, version: int, number: int) -> None:
-    """What the child reads: the plan, the version that it is about, and the number of the one that it makes."""
+    """Write the child's input: the plan, the parent version, and the number of the new version."""
     np.savez(path, **vars(made), version=version, number=number)
 
 
 def number_of_job(path: Path) -> int:
-    """The number of the version that a job makes."""
+    """The number of the version that a job creates."""
     with open_npz(path) as stored:
         return int(stored["number"])
 
 
 def main() -> None:
-    """The child."""
+    """The child process."""
     run, job, target, *features = map(Path, sys.argv[1:])
     with held(job.parent):
         try:
-            fit_again(run, job, target, features[0] if features else None)
-            tell(done=True)
+            refit_run(run, job, target, features[0] if features else None)
+            emit(done=True)
         except Exception as error:
-            tell(error=str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}")
+            emit(error=str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}")
             raise SystemExit(1) from error
 
 
-def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
-    """Read the job, fit, and write the run folder."""
+def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = None) -> None:
+    """Read the job, refit, and write the run folder."""
     from rpim._common.progress import progress_listener
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
-    from rpim.runs.run_features import features_of, where_features_are
+    from rpim.runs.run_folder import features_of, recorded_features_path
 
-    source = features_path or where_features_are(run, dict(read_run_file(run)["provenance"]))
+    source = features_path or recorded_features_path(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
         made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]))
         version = int(stored["version"])
     features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
-    model = _same_again(Predictor.load(run).model, made.n_classes)
+    model = _unfitted_copy(Predictor.load(run).model, made.n_classes)
     start = time.monotonic()
-    with progress_listener(_Teller()):
+    with progress_listener(_ProgressEmitter()):
         views = features.rows_of_views(model.normalize) if model.uses_views else []
         model.fit(features.rows(normalize=model.normalize), made.labels, views)
         _keep_names(model, made)
@@ -146,11 +147,8 @@ def fit_again(run: Path, job: Path, target: Path, features_path: Path | None = N
     discovery.save(target)
 
 
-def _same_again(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
-    """The method with the parameters of the run: a committee again where it was one.
-
-    What the run searched is not searched again; what it left to the members is left to them.
-    """
+def _unfitted_copy(fitted: DiscoveryEstimator, n_classes: int) -> DiscoveryEstimator:
+    """An unfitted estimator with the run's parameters; searched parameters keep their found values."""
     from sklearn.base import clone
 
     from rpim.estimators.objective import nested_names
@@ -168,7 +166,7 @@ def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
 
     n_known = len(model.known_classes_)
     codes = class_codes(model.labels_, model.classes_)
-    names = carried_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
+    names = inherited_names(model.classes_.tolist(), n_known, codes.astype(np.int32), made.before)
     called = dict(zip(model.classes_.tolist(), names, strict=True))
     model.classes_ = np.asarray(names)
     model.known_classes_, model.new_classes_ = model.classes_[:n_known], model.classes_[n_known:]
@@ -177,8 +175,8 @@ def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
         model.label_issues_ = [issue._replace(suggested=called[issue.suggested]) for issue in model.label_issues_]
 
 
-class _Teller:
-    """Lines of JSON on standard output, a few a second."""
+class _ProgressEmitter:
+    """Emit progress as JSON lines, a few per second."""
 
     def __init__(self) -> None:
         self._last = ("", 0.0)
@@ -187,7 +185,24 @@ class _Teller:
         before, when = self._last
         if stage != before or time.monotonic() - when > 0.2:
             self._last = stage, time.monotonic()
-            tell(stage=stage, share=round(share, 3))
+            emit(stage=stage, share=round(share, 3))
+
+
+MOST = 30
+
+
+def changes(before: State, after: State) -> dict[str, Any]:
+    """Compare the final labels of two states; rows without a label in either are excluded."""
+    pairs = [(a, b) for a, b in zip(before.names(), after.names(), strict=True) if a and b]
+    moved = Counter((a, b) for a, b in pairs if a != b)
+    had, has = {a for a, _ in pairs}, {b for _, b in pairs}
+    return {
+        "compared": len(pairs),
+        "moved": sum(moved.values()),
+        "moves": [{"from": a, "to": b, "rows": n} for (a, b), n in moved.most_common(MOST)],
+        "appeared": sorted(has - had),
+        "vanished": sorted(had - has),
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the page may send, checked before anything is done with it."""
+"""The requests of the page, validated by pydantic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpim.explorer.workbench import MAX_PARTS, Workbench
-from rpim.runs.decision_state import MAX_NAME, State
-from rpim.runs.decisions import Accept, Decision, Junk, Merge, Move, Rename
+from rpim.runs.decisions import MAX_NAME, Accept, Decision, Junk, Merge, Move, Rename, State
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
@@ -18,20 +17,20 @@ Rows = Annotated[list[Number], Field(min_length=1, max_length=400_000)]
 
 
 class Request(BaseModel):
-    """Everything that changes something carries a key made by the page, so that a repetition is not done twice."""
+    """Every change has a unique key, so that a repeated request is not executed twice."""
 
     model_config = ConfigDict(extra="forbid")
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
 
 
 class OfVersion(Request):
-    """A request about one version; refused where the page looks at another by now."""
+    """A request about one version; refused if another one is active."""
 
     version: Number
 
 
 class RenameRequest(OfVersion):
-    """Call a class by another name."""
+    """Rename a class."""
 
     kind: Literal["rename"]
     number: Number
@@ -71,7 +70,7 @@ class MoveRequest(OfVersion):
 
 
 class JunkRequest(OfVersion):
-    """Mark rows as junk, or take them back."""
+    """Mark rows as junk, or restore them."""
 
     kind: Literal["junk"]
     rows: Rows
@@ -85,17 +84,17 @@ DecisionRequest = Annotated[
 
 
 class ActivateRequest(Request):
-    """Look at another version."""
+    """Make another version active."""
 
     version: Number
 
 
-def maker(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
-    """The decision that was asked for, once the state is known that it is about."""
+def decision_factory(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decision]:
+    """A function that builds the requested decision from the current state."""
 
     def make(state: State) -> Decision:
         if isinstance(asked, RenameRequest):
-            return Rename(asked.number, state.free_name(asked.name, but=asked.number))
+            return Rename(asked.number, state.available_name(asked.name, but=asked.number))
         if isinstance(asked, AcceptRequest):
             return Accept(asked.number, asked.accepted)
         if isinstance(asked, MergeRequest):
@@ -106,7 +105,7 @@ def maker(asked: DecisionRequest, bench: Workbench) -> Callable[[State], Decisio
         if isinstance(asked, JunkRequest):
             return Junk(rows, asked.junk)
         if asked.to is None:
-            return Move(rows, state.next_class, state.free_name(asked.name or ""))
+            return Move(rows, state.next_class, state.available_name(asked.name or ""))
         return Move(rows, asked.to)
 
     return make

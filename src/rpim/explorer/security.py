@@ -1,7 +1,7 @@
-"""Who may ask: this machine, by the address with the key in it, from our own page; and how much they may send.
+"""Access control: only this machine, with the token, from our own page, and with a size limit.
 
-A page of another site that a person has open can send requests to this machine (CSRF), and can have its own host name
-point here (DNS rebinding). So the Host and the Origin are compared with ours, and everything needs the key.
+Other open web pages can send requests to this machine (CSRF) or point their host name to it (DNS rebinding). So Host
+and Origin are checked, and every request needs the token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 4 << 20
-"""Bytes: the numbers of 400,000 rows as text."""
+"""Maximum request size in bytes: enough for 400,000 row numbers as text."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -38,15 +38,15 @@ HEADERS = {
 
 
 class Guard:
-    """Lets through what may ask, and adds the headers that keep the page to itself.
+    """ASGI middleware that checks requests and adds security headers.
 
     Parameters
     ----------
     app : the application behind it
     token : str
-        The key that the opened address carries; afterwards a cookie does.
+        The token in the opened address; later requests carry it in a cookie.
     port : int
-        The one that is listened at.
+        The port of the server.
     """
 
     def __init__(self, app: App, *, token: str, port: int, max_body: int = MAX_BODY) -> None:
@@ -65,13 +65,15 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if headers.get("host", "") not in self._hosts:
-            await _refuse(send, 421, "This page is served to this machine alone: open the address that was printed.")
+            await _refuse(
+                send, 421, "This page is only served to this machine: open the address that rpim explore printed."
+            )
         elif not self._is_our_page(scope["method"], headers):
-            await _refuse(send, 403, "The request came from another page: open the address that was printed.")
+            await _refuse(send, 403, "The request came from another page: open the address that rpim explore printed.")
         elif scope["path"] == "/" and given and self._is_key(given):
             await self._welcome(send)
         elif not self._is_key(self._from_cookie(headers.get("cookie", ""))):
-            await _refuse(send, 401, "The key is missing or old: open the address that rpim explore printed.")
+            await _refuse(send, 401, "The key is missing or outdated: open the address that rpim explore printed.")
         else:
             await self._answer(scope, receive, send)
 
@@ -104,7 +106,7 @@ class Guard:
         await self._app(scope, receive_whole, send_with_headers)
 
     def _is_our_page(self, method: str, headers: dict[str, str]) -> bool:
-        """Whether the browser says so; what changes something has to come with an Origin."""
+        """Check Sec-Fetch-Site and Origin; changes require an Origin."""
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return False
         origin = headers.get("origin")
@@ -123,7 +125,7 @@ class Guard:
         return "" if cookie is None else cookie.value
 
     async def _welcome(self, send: Send) -> None:
-        """The key goes into a cookie that no script can read, and out of the address."""
+        """Move the token from the address into an HttpOnly cookie."""
         cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
         headers = {**HEADERS, b"location": b"/", b"set-cookie": cookie.encode()}
         await send({"type": "http.response.start", "status": 303, "headers": list(headers.items())})

@@ -1,4 +1,4 @@
-"""The server behind the page: a FastAPI application for one run, which `Guard` stands in front of."""
+"""The server: a FastAPI application for one run, behind `Guard`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from starlette.concurrency import run_in_threadpool
 from rpim._common.errors import InputError
 from rpim._version import __version__
 from rpim.explorer.background import Background
-from rpim.explorer.changes import changes
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
 from rpim.explorer.pictures import SIZES
-from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, maker
+from rpim.explorer.refit import changes
+from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
 from rpim.explorer.security import Guard
 from rpim.explorer.workbench import ORDERS, Workbench
 
 BINARY = "application/octet-stream"
 JUNK_CODE = -2
-_LOOK_EVERY, _BEAT_EVERY = 0.2, 3.0  # seconds
+_POLL_SECONDS, _HEARTBEAT_SECONDS = 0.2, 3.0  # seconds
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 Row = Annotated[int, Query(ge=0)]
@@ -39,18 +39,18 @@ Row = Annotated[int, Query(ge=0)]
 def make_app(
     bench: Workbench, background: Background, token: str, port: int, is_ending: Callable[[], bool] = lambda: False
 ) -> Guard:
-    """The application for a run that is opened, behind its guard; once `is_ending`, it lets go of those who listen."""
+    """The application for an open run, behind its guard; event streams end once `is_ending`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    _say_problems_plainly(app)
+    _handle_errors(app)
     _serve_page(app)
     _serve_rows(app, bench)
     _serve_decisions(app, bench)
-    _serve_work(app, bench, background)
+    _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)
     return Guard(app, token=token, port=port)
 
 
-def _say_problems_plainly(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI) -> None:
     """Every refusal is ``{"problem": one sentence}``."""
 
     @app.exception_handler(InputError)
@@ -65,11 +65,11 @@ def _say_problems_plainly(app: FastAPI) -> None:
 
     @app.exception_handler(404)
     def nothing(request: Request, error: Exception) -> Response:
-        return JSONResponse({"problem": "There is nothing of that name."}, 404)
+        return JSONResponse({"problem": "Not found."}, 404)
 
 
 def _serve_page(app: FastAPI) -> None:
-    """The page and its files, read once: no name from a request reaches the disk."""
+    """The page and its static files, read once: request names never reach the disk."""
     folder = resources.files("rpim.explorer") / "static"
     files = {file.name: file.read_bytes() for file in folder.iterdir() if Path(file.name).suffix in _TYPES}
 
@@ -83,11 +83,11 @@ def _serve_page(app: FastAPI) -> None:
 
     @app.get("/static/{name}")
     def file(name: str) -> Response:
-        return answer(name) if name in files else JSONResponse({"problem": "There is no such file."}, 404)
+        return answer(name) if name in files else JSONResponse({"problem": "No such file."}, 404)
 
 
 def _serve_rows(app: FastAPI, bench: Workbench) -> None:
-    """What there is to look at."""
+    """Read-only routes."""
 
     def row_of(row: int) -> int:
         if not 0 <= row < len(bench):
@@ -137,9 +137,9 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         shown = rows[start : start + count].tolist()
         return {"total": len(rows), "items": [bench.item(row, state) for row in shown]}
 
-    @app.get("/api/suspects")
-    def suspects(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
-        return bench.suspect_items(start, count)
+    @app.get("/api/label-issues")
+    def label_issues(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
+        return bench.label_issue_items(start, count)
 
     @app.get("/api/rows/{row}")
     def one(row: int) -> Any:
@@ -163,22 +163,22 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
     def picture(row: int, size: int = SIZES[0]) -> Response:
         made = bench.pictures.small(row_of(row), SIZES[0] if size <= SIZES[0] else SIZES[1]) if bench.pictures else None
         if made is None:
-            return JSONResponse({"problem": "The image is not where it was, or cannot be read."}, 404)
+            return JSONResponse({"problem": "The image is missing or cannot be read."}, 404)
         return Response(made, media_type="image/jpeg")
 
 
 def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
-    """What a person decides; the answer comes once it is on disk."""
+    """Decisions; the response is sent once they are on disk."""
     versions = bench.versions
 
     def check(version: int) -> None:
         if version != versions.active:
-            raise InputError("Another version of the run is looked at by now: look again, and repeat it.")
+            raise InputError("Another version of the run is now active: reload the page and try again.")
 
     @app.post("/api/decisions")
     def decide(asked: DecisionRequest) -> Response:
         check(asked.version)
-        versions.timeline.decide(asked.version, maker(asked, bench), asked.key)
+        versions.timeline.decide(asked.version, decision_factory(asked, bench), asked.key)
         return JSONResponse(bench.summary())
 
     @app.post("/api/undo")
@@ -196,22 +196,22 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
     @app.post("/api/version")
     def activate(asked: ActivateRequest) -> Response:
         if asked.version not in versions.numbers():
-            raise InputError("That version is no longer there: choose another.")
+            raise InputError("The version no longer exists: choose another.")
         versions.store.activate(asked.version)
         return JSONResponse(bench.summary())
 
     @app.get("/api/changes")
     def changed(version: Row) -> Any:
         if version not in versions.numbers():
-            raise InputError("That version is no longer there: choose another.")
+            raise InputError("The version no longer exists: choose another.")
         parent = versions[version].parent
         if parent is None:
-            raise InputError("The run itself was fitted without decisions: choose a later version.")
+            raise InputError("Version 0 is the run itself, which has no parent: choose a later version.")
         return {"before": parent, **changes(versions.state(parent), versions[version].state)}
 
 
-def _serve_work(app: FastAPI, bench: Workbench, background: Background) -> None:
-    """What takes longer."""
+def _serve_jobs(app: FastAPI, bench: Workbench, background: Background) -> None:
+    """Exports and refits."""
 
     @app.get("/api/export/{form}")
     def download(form: str) -> Response:
@@ -242,7 +242,7 @@ def _serve_work(app: FastAPI, bench: Workbench, background: Background) -> None:
 
 
 def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_ending: Callable[[], bool]) -> None:
-    """What has changed, by whomever, as server-sent events; a beat now and then makes silence mean something."""
+    """Changes as server-sent events, with a heartbeat."""
 
     def now() -> dict[str, Any]:
         return {
@@ -258,9 +258,9 @@ def _serve_events(app: FastAPI, bench: Workbench, background: Background, is_end
             last, beat = None, 0.0
             while not is_ending() and not await request.is_disconnected():
                 found = await run_in_threadpool(now)
-                if found != last or time.monotonic() - beat > _BEAT_EVERY:
+                if found != last or time.monotonic() - beat > _HEARTBEAT_SECONDS:
                     last, beat = found, time.monotonic()
                     yield f"data: {json.dumps(found)}\n\n"
-                await asyncio.sleep(_LOOK_EVERY)
+                await asyncio.sleep(_POLL_SECONDS)
 
         return StreamingResponse(lines(), media_type="text/event-stream")

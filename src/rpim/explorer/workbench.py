@@ -1,4 +1,4 @@
-"""Everything the page asks about a run: its rows, its map, its classes, and what is near what."""
+"""An open run: its rows, map, classes and similarities."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from rpim._common.errors import InputError, first_line
 from rpim._common.files import load_npy, replacing
 from rpim._common.text import plural
 from rpim.data.labels import unlabelled_rows
-from rpim.explorer.columns import Column, amounts, column_of, has_values, in_words, kinds
+from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
 from rpim.explorer.pictures import Pictures
-from rpim.runs.decision_state import IntArray, State
-from rpim.runs.decisions import Split
+from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
-from rpim.runs.run_features import features_of
-from rpim.runs.run_folder import MAP_FILE
+from rpim.runs.run_folder import MAP_FILE, features_of
 from rpim.runs.versions import Versions
 
 FloatArray = NDArray[np.float32]
@@ -31,18 +29,18 @@ FloatArray = NDArray[np.float32]
 MAX_PARTS = 20
 ORDERS = ("typical", "doubtful", "nearby")
 OWN = "own-"
-"""How the keys of the user's own columns begin, whose names may be anything."""
+"""Prefix of the keys of metadata columns, whose names are arbitrary."""
 _CALLED = {"given": "given label", "split": "split", "truth": "truth"}
 
 
 class Workbench:
-    """A run that is opened.
+    """An open run.
 
     Parameters
     ----------
     run : path of the run folder
     features : path, optional
-        Where the features of the run are, if not where it read them.
+        Features of the run, if they have moved.
     images : path, optional
         Where the images are now, if they have moved.
     """
@@ -62,7 +60,7 @@ class Workbench:
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
         texts = {"given": self.rows.given, "split": given.split, "truth": given.truth}
         self._labels = {name: values for name, values in texts.items() if values is not None}
-        self._further = [(name, values) for name, values in given.columns.items() if has_values(values)]
+        self._metadata_columns = [(name, values) for name, values in given.columns.items() if has_values(values)]
         self._coloured: dict[str, Column] = {}
         self._suggested: dict[int, dict[int, str]] = {}
         self.map, self.map_kind = self._first_map()
@@ -71,7 +69,7 @@ class Workbench:
         return len(self.rows)
 
     def _first_map(self) -> tuple[FloatArray, str]:
-        """The map that was kept, or one that takes no time."""
+        """The cached map, or the principal components."""
         path = self.run / MAP_FILE
         if path.is_file():
             try:
@@ -83,36 +81,36 @@ class Workbench:
         return principal_map(self.refined), PRINCIPAL_MAP
 
     def keep_map(self, on_map: FloatArray) -> None:
-        """Take a map by UMAP, now and for the next time; a folder that cannot be written is no reason to stop."""
+        """Use a UMAP map and cache it, if the run folder is writable."""
         self.map, self.map_kind = on_map, UMAP_MAP
         with contextlib.suppress(InputError), replacing(self.run / MAP_FILE) as file:
             np.save(file, on_map, allow_pickle=False)
 
     def columns(self) -> dict[str, str]:
-        """What rows can be coloured by beside their class: a key, and what it is called."""
+        """Columns that can colour the map: key -> title."""
         fits = np.isfinite(self.versions[self.versions.active].outlier).any()
         return {
             "confidence": "confidence",
-            **({"outlier": "how little it fits"} if fits else {}),
+            **({"outlier": "outlier score"} if fits else {}),
             **{key: _CALLED[key] for key in self._labels},
-            **{f"{OWN}{k}": in_words(name) for k, (name, _) in enumerate(self._further)},
+            **{f"{OWN}{k}": format_value(name) for k, (name, _) in enumerate(self._metadata_columns)},
         }
 
     def column(self, key: str) -> Column:
-        """The colours of a column, by its key."""
+        """A column by its key."""
         if key not in self.columns():
-            raise InputError("There is no such column: choose another.")
+            raise InputError("The column does not exist: choose another.")
         version = self.versions[self.versions.active]
         if key == "confidence":
             return Column(version.confidence, ("0%", "100%"))
         if key == "outlier":
-            return replace(amounts(version.outlier), ends=("fits", "fits least"))
+            return replace(amounts(version.outlier), ends=("inlier", "outlier"))
         if key not in self._coloured:
             if key in self._labels:
                 labels = self._labels[key]
                 self._coloured[key] = kinds(labels.astype(str), unlabelled_rows(labels))
             else:
-                self._coloured[key] = column_of(self._further[int(key.removeprefix(OWN))][1])
+                self._coloured[key] = column_of(self._metadata_columns[int(key.removeprefix(OWN))][1])
         return self._coloured[key]
 
     @cached_property
@@ -122,13 +120,13 @@ class Workbench:
         return [f"{a}\n{b}\n{c}".casefold() for a, b, c in zip(texts, self.rows.ids.tolist(), paths, strict=True)]
 
     def search(self, words: str) -> IntArray:
-        """The rows that have all of these words in their text, id or path."""
+        """The rows with all of these words in their text, id or path."""
         wanted = words.casefold().split()
         found = [row for row, text in enumerate(self._searched) if all(word in text for word in wanted)]
         return np.array(found if wanted else [], dtype=np.int32)
 
     def item(self, row: int, state: State) -> dict[str, Any]:
-        """A row as the page shows it."""
+        """A row for the page."""
         version = self.versions[self.versions.active]
         return {
             "row": row,
@@ -139,16 +137,18 @@ class Workbench:
             "by_hand": bool(state.by_hand[row]),
             "labelled": bool(self.labelled[row]),
             "confidence": round(float(version.confidence[row]), 4),
-            "second": version.second[row],
+            "runner_up": version.runner_up[row],
             "columns": {
-                f"{OWN}{k}": said for k, (_, values) in enumerate(self._further) if (said := in_words(values[row]))
+                f"{OWN}{k}": said
+                for k, (_, values) in enumerate(self._metadata_columns)
+                if (said := format_value(values[row]))
             },
         }
 
-    def suspect_items(self, start: int, count: int) -> dict[str, Any]:
-        """Rows whose label looks wrong, with the class that is suggested instead."""
+    def label_issue_items(self, start: int, count: int) -> dict[str, Any]:
+        """The undecided label issues with the suggested classes."""
         active = self.versions.active
-        state, found = self.versions.state(active), self.versions.suspects(active)
+        state, found = self.versions.state(active), self.versions.label_issues(active)
         shown = zip(found.rows.tolist(), found.suggested.tolist(), found.quality.tolist(), strict=True)
         items = [
             {**self.item(row, state), "suggested": suggested, "label_quality": round(quality, 4)}
@@ -157,7 +157,7 @@ class Workbench:
         return {"total": len(found), "items": items}
 
     def members(self, state: State, number: int, order: str) -> IntArray:
-        """The rows of a class, the most typical or most doubtful first, or those of other classes that are nearest."""
+        """The rows of a class, most typical or most doubtful first, or the nearest rows of other classes."""
         state.info(number)
         rows = state.rows_of(number)
         version = self.versions[self.versions.active]
@@ -179,13 +179,13 @@ class Workbench:
         return nearest[np.isfinite(similarity[nearest])]
 
     def similar(self, row: int, count: int = 48) -> IntArray:
-        """The rows most like this one, itself first."""
+        """The most similar rows, starting with the row itself."""
         similarity = self.refined @ self.refined[row]
         similarity[row] = np.inf
         return np.argsort(-similarity, kind="stable")[:count].astype(np.int32)
 
     def split(self, state: State, number: int, parts: int) -> Split:
-        """A class in so many parts by k-means, the largest first."""
+        """Split a class into parts by k-means, largest first."""
         import torch
 
         from rpim.core.kmeans import kmeans
@@ -204,9 +204,9 @@ class Workbench:
         return Split(number, rows, place[codes].astype(np.int32), first=state.next_class)
 
     def suggest_names(self) -> None:
-        """Find names for the new classes of each version as it was fitted, by the words of their texts.
+        """Suggest names for the new classes of each version from the keywords of their texts.
 
-        With 100,000 texts it takes seconds, for which no answer has to wait.
+        Runs in the background: 100,000 texts take seconds.
         """
         for version in self.versions.numbers():
             if version in self._suggested:
@@ -221,7 +221,7 @@ class Workbench:
             self._suggested[version] = dict(zip(fitted.classes, names, strict=True))
 
     def summary(self) -> dict[str, Any]:
-        """Where the version stands that is looked at: its classes, and what can be undone."""
+        """The current state of the active version: classes, undo and redo."""
         active = self.versions.active
         version, state, timeline = self.versions[active], self.versions.state(active), self.versions.timeline
         counted = (state.class_of >= 0) & ~state.junk
@@ -250,16 +250,16 @@ class Workbench:
             "versions": [{"number": k, "created": self.versions[k].created} for k in self.versions.numbers()],
             "members": version.n_members,
             "expected_accuracy": version.expected_accuracy,
-            "suspects": len(self.versions.suspects(active)),
+            "label_issues": len(self.versions.label_issues(active)),
             "classes": classes,
             "junk": int(state.junk.sum()),
             "without": int(((state.class_of < 0) & ~state.junk).sum()),
-            "undo": timeline.undo_says(active),
-            "redo": timeline.redo_says(active),
+            "undo": timeline.undo_description(active),
+            "redo": timeline.redo_description(active),
             "stamp": self.stamp(),
         }
 
     def stamp(self) -> str:
-        """Another text after every decision, undo, redo, or change of version, and once names are suggested."""
+        """Changes with every decision, undo, redo or change of version, and when names are suggested."""
         seen = len(self.versions.numbers()), len(self._suggested)
         return "-".join(map(str, (*self.versions.store.stamp(), *seen)))

@@ -1,4 +1,4 @@
-"""A discovery to look at: one self-contained page, and figures for notebooks."""
+"""The HTML report of a discovery, and plotly figures for notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["confusion_figure", "history_figure", "map_figure", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    # The command line imports this package to say what it offers, and must not wait for torch.
+    # The command line imports this package for its help texts, without torch.
     if name not in __all__:
         raise AttributeError(f"module 'rpim.report' has no attribute {name!r}")
     home = "rpim.report.page" if name == "write_report" else "rpim.report.figures"

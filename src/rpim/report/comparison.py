@@ -1,4 +1,4 @@
-"""The discovery against the truth, where somebody has it: accuracy, the confusion, and who is taken for whom."""
+"""A discovery compared with the true classes: accuracy, confusion matrix, and the most confused pairs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from scipy.optimize import linear_sum_assignment
 
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
-from rpim.report.png import png
+from rpim.report.thumbnails import png
 from rpim.runs.assignments import class_codes
-from rpim.runs.confusion import Confusion, confusion
 from rpim.runs.discovery import Discovery
-from rpim.runs.evaluation import Evaluation, evaluate
+from rpim.runs.evaluation import Confusion, Evaluation, confusion, evaluate
 
 MIX_UPS = 12
 _INK = (0, 114, 178)
@@ -25,7 +24,7 @@ _INK = (0, 114, 178)
 
 @dataclass(frozen=True)
 class MixUp:
-    """Rows of a true class in a found one that stands for another, or for none."""
+    """Rows of a true class in a found class that is not matched with it."""
 
     true: str
     found: int
@@ -37,31 +36,31 @@ class MixUp:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What the truth says of a discovery."""
+    """Accuracy, confusion matrix and the most confused pairs."""
 
     evaluation: Evaluation
     confusion: Confusion
     names: list[str]
-    """Of the true classes, in the order of the confusion."""
+    """Names of the true classes, in the order of the confusion matrix."""
     mix_ups: list[MixUp]
-    """Those with the most rows, the largest first."""
+    """The most confused pairs, largest first."""
 
     def picture(self) -> str:
-        """A pixel for each pair of true and found class, the more opaque the larger the share; as a data address."""
+        """The confusion matrix as a PNG data URL, one pixel per cell; opacity shows the share."""
         shares = self.confusion.shares  # (K, K or more)
         pixels = np.empty((*shares.shape, 4), dtype=np.uint8)
         pixels[..., :3] = _INK
-        pixels[..., 3] = (255 * np.sqrt(shares)).round()  # the root, so that a few in a hundred are seen
+        pixels[..., 3] = (255 * np.sqrt(shares)).round()  # square root, so that small shares are visible
         return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
 
 
 def compare(discovery: Discovery, truth: NDArray[Any]) -> Comparison:
-    """Compare the rows without a label.
+    """Compare the unlabelled rows with the true classes.
 
     Raises
     ------
     InputError
-        If the truth is of other rows or another type than the labels, or no such row has one.
+        If the truth has another length or type than the labels, or no unlabelled row has one.
     """
     values = np.asarray(truth)
     evaluation = evaluate(discovery, values)
@@ -74,7 +73,7 @@ def compare(discovery: Discovery, truth: NDArray[Any]) -> Comparison:
 
 
 def mix_ups(true: IntArray, found: IntArray, names: Sequence[str], n: int = MIX_UPS) -> list[MixUp]:
-    """The pairs of a true and a found class that are not matched with each other but share the most rows.
+    """The unmatched pairs of a true and a found class that share the most rows.
 
     >>> mix_ups(np.array([0, 0, 0, 1]), np.array([4, 4, 7, 7]), ["cat", "dog"])
     [MixUp(true='cat', found=7, rows=1, share=0.3333333333333333)]

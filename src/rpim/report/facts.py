@@ -1,4 +1,4 @@
-"""What the page says of the rows and classes of a discovery: plain values, worked out before anything is drawn."""
+"""The contents of the report about rows and classes, computed before rendering."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rpim.runs.decided_names import DecidedNames
 from rpim.runs.discovery import Discovery
 from rpim.runs.label_issues import LabelCounts
 
-MAX_SUSPECTS = 20
+MAX_LABEL_ISSUES = 20
 CAPTION = 180
-"""Characters of a text that are shown; the file names of images are cut at their beginning."""
+"""Maximum characters of a caption; file names are cut at their beginning."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A row to look at."""
+    """A row shown in the report."""
 
     row: int
     caption: str
@@ -36,57 +36,57 @@ class Item:
 
 @dataclass(frozen=True)
 class ClassFacts:
-    """A class as the page shows it."""
+    """A class shown in the report."""
 
     number: int
-    """Its place among the classes: its colour and its address on the page."""
+    """Index of the class: determines its colour and its anchor on the page."""
     summary: ClassSummary
     typical: list[Item]
     doubtful: list[Item]
     mostly: str | None = None
-    """The true class that most of its rows have, where the truth is known."""
+    """The majority true class, if the truth is known."""
     share: float = math.nan
-    """Of its rows with a truth, those of that true class."""
+    """Share of its rows with a true class that have the majority one."""
 
     @property
     def name(self) -> str:
-        """As the run has it."""
+        """The name in the run."""
         return str(self.summary.name)
 
     @property
     def title(self) -> str:
-        """The name that was decided, or else the suggested one, where there is one."""
+        """The decided name, else the suggested name, else the name in the run."""
         return self.summary.decided_name or self.summary.suggested_name or self.name
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What was asked and what was found."""
+    """The introduction of the report."""
 
     title: str
     asked: str
     found: str
     numbers: list[tuple[str, str]]
-    """What stands in large figures: a value and what it counts."""
+    """Key figures: a value and its description."""
     notes: list[str]
     trust: list[str]
-    """How far the result can be trusted."""
+    """Sentences on the reliability of the result."""
 
 
 @dataclass(frozen=True)
-class SuspectLabel:
-    """A label that looks wrong."""
+class LabelIssueItem:
+    """A label issue shown in the report."""
 
     item: Item
     label: str
     suggested: int
-    """The number of the class."""
+    """Index of the suggested class."""
     quality: float
-    """The probability of the label by the members of the committee that did not see it."""
+    """Label quality: the out-of-bag probability of the given label."""
 
 
 def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) -> list[str]:
-    """A line for each of these rows: its text, the end of its path, or its id."""
+    """The caption of each row: its text, the end of its path, or its id."""
     texts, paths = discovery.assignments.texts, discovery.assignments.paths
     lines = []
     for row in rows:
@@ -102,7 +102,7 @@ def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) ->
 def class_facts(
     discovery: Discovery, truth: NDArray[Any] | None = None, decided: DecidedNames | None = None
 ) -> list[ClassFacts]:
-    """Every class with its rows to look at, in the order of the discovery's classes, by the names that were decided."""
+    """The classes with their example rows and decided names, in the order of the discovery."""
     place = {name: row for row, name in enumerate(discovery.ids.tolist())}
 
     def items(ids: list[Any]) -> list[Item]:
@@ -120,23 +120,23 @@ def class_facts(
 
 
 def _others(summary: ClassSummary) -> list[Any]:
-    """The doubtful rows; in a small class a typical one may be among them, and is not shown twice."""
+    """The doubtful rows that are not already shown as typical ones."""
     return [name for name in summary.doubtful if name not in summary.typical]
 
 
-def suspect_labels(discovery: Discovery, n: int = MAX_SUSPECTS) -> list[SuspectLabel]:
-    """The labels that look wrong, the most suspect first."""
+def label_issue_items(discovery: Discovery, n: int = MAX_LABEL_ISSUES) -> list[LabelIssueItem]:
+    """The first `n` label issues, most likely errors first."""
     issues = discovery.label_issues()[:n]
     rows = [issue.row for issue in issues]
     numbers = class_codes(np.asarray([issue.suggested for issue in issues], discovery.classes.dtype), discovery.classes)
     return [
-        SuspectLabel(Item(issue.row, line, issue.confidence), str(issue.label), number, issue.label_quality)
+        LabelIssueItem(Item(issue.row, line, issue.confidence), str(issue.label), number, issue.label_quality)
         for issue, line, number in zip(issues, captions(discovery, rows), numbers.tolist(), strict=True)
     ]
 
 
 def mostly(codes: IntArray, truth: NDArray[Any] | None, n_classes: int) -> list[tuple[str | None, float]]:
-    """For each class the true class that most of its rows have, and their share; None where no row has a truth.
+    """The majority true class of each class and its share; None if no row has a true class.
 
     >>> mostly(np.array([0, 0, 0, 1]), np.array(["a", "a", "b", ""]), 2)
     [('a', 0.6666666666666666), (None, nan)]
@@ -152,7 +152,7 @@ def mostly(codes: IntArray, truth: NDArray[Any] | None, n_classes: int) -> list[
 
 
 def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
-    """What was asked and found in two sentences, the numbers that matter, and what one has to know beside."""
+    """The introduction: problem, result, key figures, warnings and reliability."""
     labelled, left_out = discovery.assignments.labelled, discovery.assignments.left_out
     n_known = sum(one.summary.known for one in classes)
     with_rows = [one for one in classes if not one.summary.known and one.summary.rows]
@@ -160,18 +160,17 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     to_known = int((discovery.known & ~labelled).sum())
     to_new = n_unlabelled - to_known - int((left_out & ~labelled).sum())
     asked = (
-        f"Of {plural(len(discovery), 'row')}, {int(labelled.sum()):,} came with a label of "
-        f"{_classes(n_known, 'known')}; which class does each of the other {n_unlabelled:,} belong to, a known one or "
-        "one that nobody has named yet?"
+        f"Of {plural(len(discovery), 'row')}, {int(labelled.sum()):,} are labelled with "
+        f"{_classes(n_known, 'known')}. The other {n_unlabelled:,} rows belong to known or new classes."
     )
-    found = f"{to_known:,} of them went to known classes and {to_new:,} to {_classes(len(with_rows), 'new')}"
+    found = f"{to_known:,} were assigned to known classes and {to_new:,} to {_classes(len(with_rows), 'new')}"
     model = discovery.model
     if model.n_classes is None and hasattr(model, "n_classes_low_"):
         found += (
-            f"; that there are {len(classes):,} classes in all is an estimate (95 % interval {model.n_classes_low_:,} "
+            f"; the number of classes, {len(classes):,}, was estimated (95 % interval {model.n_classes_low_:,} "
             f"to {model.n_classes_high_:,})"
         )
-    unsure = [one for one in with_rows if one.summary.stability < UNSTABLE]
+    unstable = [one for one in with_rows if one.summary.stability < UNSTABLE]
     numbers = [
         (f"{len(discovery):,}", "rows"),
         (f"{n_known:,}", "known classes"),
@@ -184,24 +183,24 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         numbers.append((_percent(accuracy), "expected accuracy on known classes"))
     notes = []
     if left_out.any():
-        notes.append(f"Rows that fit no class, and were left out: {int(left_out.sum()):,}.")
+        notes.append(f"Rows rejected as outliers: {int(left_out.sum()):,}.")
     empty = sum(not one.summary.known and not one.summary.rows for one in classes)
     if empty:
         notes.append(
-            f"{_classes(empty, 'new')} ended without a row: there may be fewer classes. Refit with --n-classes "
-            f"{len(classes) - empty}, or without it to have the number estimated."
+            f"{_classes(empty, 'new')} ended without rows, so there may be fewer classes: refit with --n-classes "
+            f"{len(classes) - empty}, or without it to estimate the number."
         )
-    if unsure:
+    if unstable:
         notes.append(
-            f"{len(unsure):,} of {_classes(len(with_rows), 'new')} {'is' if len(unsure) == 1 else 'are'} unstable: the "
-            "members of the committee do not agree on the rows. Such classes are marked; read some of their rows "
-            "before you rely on them."
+            f"{len(unstable):,} of {_classes(len(with_rows), 'new')} {'is' if len(unstable) == 1 else 'are'} unstable: "
+            "the members of the committee disagree about their rows. Such classes are marked; inspect some rows before "
+            "you rely on them."
         )
     return Overview(_title(discovery), asked, f"{found}.", numbers, notes, trust(discovery))
 
 
 def trust(discovery: Discovery) -> list[str]:
-    """How far the result can be trusted: what a committee says of itself, or that there is none."""
+    """Reliability of the result: expected accuracy and label issues, or that there is no committee."""
     n_members, accuracy = (
         getattr(discovery.model, name, usual) for name, usual in (("n_members_", 1), ("expected_accuracy_", math.nan))
     )
@@ -210,21 +209,21 @@ def trust(discovery: Discovery) -> list[str]:
         said = ["This is a single fit: its confidence is not calibrated, and usually too high."]
     elif math.isnan(accuracy):
         said = [
-            f"This is the consensus of a committee of {n_members} fits. No label could be hidden from a part of them, "
-            "so what accuracy to expect is unknown."
+            f"This is the consensus of a committee of {n_members} fits. No label could be held out, so the expected "
+            "accuracy is unknown."
         ]
     else:
         said = [
-            f"This is the consensus of a committee of {n_members} fits, none of which saw all labels. Members "
-            f"predicted the labels that they did not see, and {_percent(accuracy)} of these predictions are right: "
-            "expect about that accuracy on unlabelled rows of known classes, and usually less on new ones."
+            f"This is the consensus of a committee of {n_members} fits, each with some labels held out. Members "
+            f"predicted the held-out labels with an accuracy of {_percent(accuracy)}: expect about that accuracy on "
+            "unlabelled rows of known classes, and usually less on new classes."
         ]
-    return said if counts is None or not counts.checked else [*said, counts.in_words()]
+    return said if counts is None or not counts.checked else [*said, counts.sentence()]
 
 
 def _title(discovery: Discovery) -> str:
-    told = discovery.provenance.get("data", {}).get("path")
-    return f"Classes in {Path(told).name}" if told else "Classes found"
+    path = discovery.provenance.get("data", {}).get("path")
+    return f"Classes in {Path(path).name}" if path else "Classes found"
 
 
 def _classes(n: int, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""The figures of the report as plotly's, to be looked into and restyled in a notebook."""
+"""The figures of the report as plotly figures, for notebooks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rpim.runs.discovery import Discovery
 
 
 def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
-    """The rows in two dimensions, a colour for each class: discs for known classes, rings for new ones.
+    """2-D map of the rows, coloured by class: discs for known classes, rings for new ones.
 
-    Of more than 10,000 rows a sample is shown, in which every class keeps its share.
+    With more than 10,000 rows, a stratified sample is shown.
 
     Parameters
     ----------
     discovery : Discovery
     features : FeatureSet
-        Its rows, in the same order.
+        The rows of the discovery, in order.
 
     Returns
     -------
@@ -44,11 +44,11 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
             x=found.places[here, 0],
             y=found.places[here, 1],
             mode="markers",
-            name=plain(one.title),
+            name=escape(one.title),
             marker={"size": 5, "color": colour, "symbol": "circle" if one.summary.known else "circle-open"},
             customdata=discovery.confidence[found.rows[here]],
-            hovertext=[plain(said[i]) for i in here],
-            hovertemplate="%{hovertext}<br>%{customdata:.0%} sure",
+            hovertext=[escape(said[i]) for i in here],
+            hovertemplate="%{hovertext}<br>%{customdata:.0%} confidence",
         )
     return figure.update_layout(
         title=f"{len(found.rows):,} of {len(discovery):,} rows by {found.kind}",
@@ -60,7 +60,7 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
 
 
 def history_figure(discovery: Discovery) -> Any:
-    """The terms of the objective over the steps, each on an axis of its own.
+    """The terms of the objective over the steps, one subplot each.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def history_figure(discovery: Discovery) -> Any:
     found = curves(discovery)
     if not found:
         name = type(discovery.model).__name__
-        raise InputError(f"A fit of {name} is a single step, so there is no course of training to be drawn.")
+        raise InputError(f"{name} has no training history, so there is nothing to plot: use another method.")
     figure = plotly.Figure().set_subplots(len(found), 1, shared_xaxes=True, subplot_titles=[one.name for one in found])
     for k, one in enumerate(found, start=1):
         steps = [step for step, _ in one.points]
@@ -80,13 +80,13 @@ def history_figure(discovery: Discovery) -> Any:
 
 
 def confusion_figure(discovery: Discovery, truth: ArrayLike) -> Any:
-    """True against found classes on the rows without a label, known classes first, as shares of each true class.
+    """Row-normalized confusion matrix of the unlabelled rows, known classes first.
 
     Parameters
     ----------
     discovery : Discovery
     truth : array-like
-        One true class per row; -1, NaN or "" where nobody knows.
+        One true class per row; -1, NaN or "" if unknown.
 
     Returns
     -------
@@ -95,8 +95,8 @@ def confusion_figure(discovery: Discovery, truth: ArrayLike) -> Any:
     plotly = _graph_objects()
     found = compare(discovery, np.asarray(truth))
     shares = found.confusion.shares  # (K, K or more)
-    names = [plain(name) for name in found.names]
-    beyond = [f"none {k}" for k in range(1, shares.shape[1] - len(names) + 1)]
+    names = [escape(name) for name in found.names]
+    beyond = [f"unmatched {k}" for k in range(1, shares.shape[1] - len(names) + 1)]
     figure = plotly.Figure(
         plotly.Heatmap(
             z=shares,
@@ -114,10 +114,10 @@ def confusion_figure(discovery: Discovery, truth: ArrayLike) -> Any:
     return figure.update_layout(title=str(found.evaluation))
 
 
-def plain(text: str) -> str:
-    """Text that plotly does not take for its markup.
+def escape(text: str) -> str:
+    """Escape text for plotly.
 
-    >>> plain("<b>a & b</b>")
+    >>> escape("<b>a & b</b>")
     '&lt;b&gt;a &amp; b&lt;/b&gt;'
     """
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

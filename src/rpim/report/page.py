@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds all it shows, asks for nothing, and runs no script but its own."""
+"""The report: one self-contained HTML file without external requests or scripts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
 from rpim.report.comparison import Comparison, compare
-from rpim.report.facts import ClassFacts, class_facts, overview, suspect_labels
+from rpim.report.facts import ClassFacts, class_facts, label_issue_items, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
-from rpim.report.sheet import picture_sheet
-from rpim.report.thumbnails import Thumbnails
+from rpim.report.thumbnails import Thumbnails, picture_sheet
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.decided_names import DecidedNames
 from rpim.runs.discovery import Discovery
@@ -35,28 +34,32 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 REPORT_FILE = "report.html"
-HOW_TO_GET_IT = "There is no report, because jinja2 is not installed: pip install 'rpim[report]', then rpim report RUN."
-NO_FEATURES = "There is no map, because the features were not at hand: rpim report RUN --features FILE draws it."
-_PARTS = re.compile(r"[^_/.-]*[_/.-]+|[^_/.-]+")
+HOW_TO_GET_IT = (
+    "No report was written, because jinja2 is not installed: pip install 'rpim[report]', then rpim report RUN."
+)
+NO_FEATURES = "There is no map, because the features are not available: use rpim report RUN --features FILE."
+_NAME_PARTS = re.compile(r"[^_/.-]*[_/.-]+|[^_/.-]+")
 _TEMPLATE, _STYLE, _SCRIPT = "report.html.jinja", "report.css", "report.js"
 
 
 def can_be_made() -> bool:
-    """Whether what writes the page is installed."""
+    """Whether jinja2 is installed."""
     return importlib.util.find_spec("jinja2") is not None
 
 
 def check_report(path: StrPath, overwrite: bool = False) -> Path:
-    """The path of a page that may be written.
+    """Check that the report may be written; return its path.
 
     Raises
     ------
     InputError
-        If it is no .html file, exists and may not be replaced, or there is nothing to write it with.
+        If it is not an .html file, exists and may not be replaced, or jinja2 is missing.
     """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{path} has the suffix {target.suffix!r}, but the report is a page: give a name with .html.")
+        raise InputError(
+            f"{path} has the suffix {target.suffix!r}, but the report is an HTML page: give a name with .html."
+        )
     check_writable(path, overwrite)
     if not can_be_made():
         raise InputError(f"{path} needs jinja2, which is not installed: pip install 'rpim[report]'.")
@@ -75,52 +78,52 @@ def write_report(
     decided: DecidedNames | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write the page, whole or not at all.
+    """Write the report atomically.
 
     Parameters
     ----------
     discovery : Discovery
     path : path of the .html file
     features : FeatureSet, optional
-        The rows of the discovery, in the same order: for the map, and for the truth where they have it.
+        The rows of the discovery, in order: for the map, and for the true classes if they have them.
     truth : array-like, optional
-        One true class per row, for display alone; -1, NaN or "" where nobody knows.
+        One true class per row, for display only; -1, NaN or "" if unknown.
     pictures : sequence, optional
-        For each row the path of its image, or its pixels (uint8), where the discovery has no paths.
+        For each row the path of its image or its pixels (uint8), if the discovery has no paths.
     on_map : PageMap, optional
-        Where rows are on the map; made from `features` if left out, by what is quickest.
+        The map (default: a quick one computed from `features`).
     no_map : str
-        What the page says in its place where there are no features either.
+        Text shown instead of the map without features.
     decided : DecidedNames, optional
-        What a person has called the classes since.
+        Class names decided in the explorer.
     overwrite : bool
-        Replace a file of that name.
+        Replace an existing file.
 
     Raises
     ------
     InputError
-        If the file exists or cannot be written, or `features` or `truth` are of other rows.
+        If the file exists or cannot be written, or `features` or `truth` do not match the discovery.
     """
     target = check_report(path, overwrite)
     if features is not None:
         check_rows(discovery, features)
     if on_map is None and features is not None:
         on_map = quick_map(discovery, features)
-    told = None if truth is None else np.asarray(truth)
-    compared = None if told is None else compare(discovery, told)
-    if told is None and features is not None and features.truth is not None:
-        told, compared = features.truth, _compared(discovery, features)
+    true_classes = None if truth is None else np.asarray(truth)
+    compared = None if true_classes is None else compare(discovery, true_classes)
+    if true_classes is None and features is not None and features.truth is not None:
+        true_classes, compared = features.truth, _compared(discovery, features)
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
-    classes = class_facts(discovery, None if compared is None else told, decided)
-    said = [] if decided is None else decided.in_words([one.summary for one in classes])
+    classes = class_facts(discovery, None if compared is None else true_classes, decided)
+    said = [] if decided is None else decided.notes([one.summary for one in classes])
     text = render(discovery, classes, thumbnails, compared, on_map, no_map, said)
     with replacing(target) as file:
-        file.write(text.encode("utf-8", "replace"))  # half a character, as some texts have, is shown as ?
+        file.write(text.encode("utf-8", "replace"))  # lone surrogates are shown as ?
     return target
 
 
 def _compared(discovery: Discovery, features: FeatureSet) -> Comparison | None:
-    """The truth that came with the features; nobody has asked for it, so what is wrong with it is no error."""
+    """Compare with the truth of the features; None if it is invalid, since it was not requested."""
     try:
         return compare(discovery, np.asarray(features.truth))
     except InputError:
@@ -136,17 +139,17 @@ def render(
     no_map: str = NO_FEATURES,
     decided: Sequence[str] = (),
 ) -> str:
-    """The text of the page. Names and texts are the user's: whatever they hold is shown, never obeyed."""
+    """Render the page; names and texts of the user are escaped."""
     new = sorted(
         (one for one in classes if not one.summary.known and one.summary.rows), key=lambda one: -one.summary.rows
     )
     known = [one for one in classes if one.summary.known]
-    suspects = suspect_labels(discovery)
-    # Where not all pictures fit, what is typical comes first.
+    label_issues = label_issue_items(discovery)
+    # If not all images fit the budget, typical rows come first.
     shown = [
         *(one.typical for one in new),
         *(one.typical[:1] for one in known),
-        [one.item for one in suspects],
+        [one.item for one in label_issues],
         *(one.doubtful for one in new),
     ]
     for item in itertools.chain(*shown):
@@ -181,8 +184,8 @@ def render(
         path_of=run_facts.path_of,
         n_members=getattr(discovery.model, "n_members_", 1),
         averages_members=run_facts.averages_members(discovery),
-        suspects=suspects,
-        n_suspects=len(discovery.label_issues()),
+        label_issues=label_issues,
+        n_label_issues=len(discovery.label_issues()),
         style=style,
         script=script,
         style_hash=_hash(style),
@@ -211,18 +214,18 @@ def _environment() -> Environment:
 
 
 def breakable(name: Any) -> Markup:
-    """A name that may be broken between its parts, safe to stand in a page.
+    """An escaped name with line-break opportunities between its parts.
 
     >>> breakable("top_up<b>")
     Markup('top_<wbr>up&lt;b&gt;')
     """
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(part) for part in _PARTS.findall(str(name)))
+    return Markup("<wbr>").join(escape(part) for part in _NAME_PARTS.findall(str(name)))
 
 
 def percent(share: float, places: int = 0) -> str:
-    """A share as a reader wants it.
+    """Format a share as a percentage.
 
     >>> percent(0.876), percent(0.876, 1), percent(math.nan)
     ('88%', '87.6%', '—')
@@ -236,5 +239,5 @@ def _source(environment: Environment, name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """By which the page's policy knows its own style and script."""
+    """Hash of an inline style or script for the content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,4 +1,4 @@
-"""The map of the page: which rows are on it, where they are, and how they get into the page."""
+"""The map of the report: its rows, their positions, and its JSON."""
 
 from __future__ import annotations
 
@@ -19,23 +19,31 @@ from rpim.core.sampling import rank_within_class
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import IntArray
 from rpim.report.facts import ClassFacts, captions
-from rpim.report.sheet import CELL, COLUMNS, Sheet
+from rpim.report.thumbnails import CELL, COLUMNS, Sheet
 from rpim.runs.assignments import class_codes
 from rpim.runs.discovery import Discovery
-from rpim.runs.maps import N_DIRECTIONS, UMAP_MAP, FloatArray, kind_of_map, leading, placed_among, two_dimensional
+from rpim.runs.maps import (
+    N_DIRECTIONS,
+    UMAP_MAP,
+    FloatArray,
+    interpolate_positions,
+    kind_of_map,
+    leading,
+    two_dimensional,
+)
 from rpim.runs.run_folder import MAP_FILE
 
 MAX_POINTS = 10_000
 _FEW = 5
-"""Rows of each class that are on the map in any case."""
+"""Minimum number of rows per class on the map."""
 _LANDMARKS = 600
-"""Rows whose places t-SNE finds: two seconds."""
+"""Number of rows that t-SNE is fitted to: takes two seconds."""
 _CAPTION = 90
 
 
 @dataclass(frozen=True, eq=False)
 class PageMap:
-    """Some rows in two dimensions."""
+    """2-D positions of some rows."""
 
     kind: str
     rows: IntArray  # (S,)
@@ -43,7 +51,7 @@ class PageMap:
 
 
 def sample_rows(codes: IntArray, at_most: int = MAX_POINTS, seed: int = 0) -> IntArray:
-    """Rows such that every class keeps its share and, where there is room, at least a few rows; in ascending order."""
+    """A stratified sample of rows with at least a few per class, in ascending order."""
     if len(codes) <= at_most:
         return np.arange(len(codes))
     shuffled = np.random.RandomState(seed).permutation(len(codes))
@@ -53,9 +61,9 @@ def sample_rows(codes: IntArray, at_most: int = MAX_POINTS, seed: int = 0) -> In
 
 
 def quick_map(discovery: Discovery, features: FeatureSet) -> PageMap:
-    """A map that takes seconds however many rows there are: t-SNE of 600 rows, the others beside those they are like.
+    """A map within seconds for any number of rows: t-SNE of 600 rows, the others interpolated.
 
-    UMAP takes ten times as long, which a command that is over in seconds has not got.
+    UMAP takes ten times as long.
     """
     check_rows(discovery, features)
     rows = sample_rows(class_codes(discovery.labels, discovery.classes))
@@ -63,7 +71,7 @@ def quick_map(discovery: Discovery, features: FeatureSet) -> PageMap:
 
 
 def check_rows(discovery: Discovery, features: FeatureSet) -> None:
-    """Raise where the features are not those of the discovery."""
+    """Raise if the features are not those of the discovery."""
     if len(features) != len(discovery):
         raise InputError(
             f"The features have {len(features):,} rows but the discovery has {len(discovery):,}: give the same ones."
@@ -73,18 +81,18 @@ def check_rows(discovery: Discovery, features: FeatureSet) -> None:
 
 
 def quick_places(rows: FloatArray, seed: int = 0) -> FloatArray:
-    """A place for each row: by t-SNE for some of them, for the others between the nearest of those. (N, 2)"""
+    """2-D positions: t-SNE for some rows, interpolated for the others. (N, 2)"""
     from sklearn.manifold import TSNE
 
     reduced = leading(rows, N_DIRECTIONS)  # (N, 50)
     fitted = np.sort(np.random.RandomState(seed).permutation(len(rows))[:_LANDMARKS])
     perplexity = min(20.0, max(len(fitted) - 1, 1) / 3)
     tsne = TSNE(perplexity=perplexity, init="random" if len(fitted) < 3 else "pca", max_iter=500, random_state=seed)
-    return placed_among(reduced, fitted, tsne.fit_transform(reduced[fitted]).astype(np.float32))
+    return interpolate_positions(reduced, fitted, tsne.fit_transform(reduced[fitted]).astype(np.float32))
 
 
 def careful_map(discovery: Discovery, features: FeatureSet | None, run: Path | None = None) -> PageMap | None:
-    """The map by UMAP of all rows, kept in the run folder; where umap-learn is not installed, the quick one."""
+    """The UMAP map of all rows, cached in the run folder; without umap-learn, the quick map."""
     rows = sample_rows(class_codes(discovery.labels, discovery.classes))
     kept = None if run is None else kept_map(run, len(discovery))
     if kept is None:
@@ -94,14 +102,14 @@ def careful_map(discovery: Discovery, features: FeatureSet | None, run: Path | N
             return quick_map(discovery, features)
         kept = two_dimensional(refined(discovery, features), verbose=True)
         if run is not None:
-            # Where the folder cannot be written, it is drawn again next time.
+            # If the folder is read-only, the map is computed again next time.
             with contextlib.suppress(InputError), replacing(run / MAP_FILE) as file:
                 np.save(file, kept, allow_pickle=False)
     return PageMap(UMAP_MAP, rows, kept[rows])
 
 
 def kept_map(run: Path, n_rows: int) -> FloatArray | None:
-    """The map in a run folder; None where there is none, or it is of other rows."""
+    """The cached map of a run folder; None if missing or of other rows."""
     try:
         places = load_npy(run / MAP_FILE)
     except InputError:
@@ -111,13 +119,13 @@ def kept_map(run: Path, n_rows: int) -> FloatArray | None:
 
 
 def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
-    """The rows as the model sees them, in its own space."""
+    """The refined rows h(x)."""
     rows: FloatArray = discovery.model.transform(features.rows(normalize=discovery.model.normalize))
     return rows
 
 
 def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None) -> str:
-    """The map as JSON that may stand in a page: places, classes and confidence as bytes in base 64, lines as text."""
+    """The map as JSON: positions, classes and confidence as base64 bytes, captions as text."""
     codes = class_codes(discovery.labels, discovery.classes)[found.rows]
     middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2
     extent = float(np.ptp(found.places, axis=0).max()) or 1.0
@@ -148,7 +156,7 @@ def colours(n: int) -> list[str]:
 
 
 def safe_json(facts: Any) -> str:
-    """JSON that no HTML parser takes for the end of its script, or for anything else than text.
+    """JSON that is safe inside an HTML script element.
 
     >>> safe_json("</script>&")
     '"\\\\u003c/script\\\\u003e\\\\u0026"'

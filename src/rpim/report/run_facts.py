@@ -1,4 +1,4 @@
-"""What the page says of the run: how the training went, which parameters were used and how they were found."""
+"""The contents of the report about the fit: training curves, hyperparameters and provenance."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import COMMITTEE_ROWS
 from rpim.runs.discovery import Discovery
-from rpim.runs.saved_model import describe, plain
+from rpim.runs.saved_model import describe, json_value
 
 MAX_POINTS = 300
-"""Of a curve: more are not seen at the width it has."""
+"""Maximum number of points of a curve."""
 
 TERMS = {
-    "objective": "The sum of the terms below, each with its weight: what training makes small.",
-    "M": "Evenness: the lower, the more evenly the rows are spread over the classes.",
-    "C": "Indecision: how undecided the model is about the rows without a label; the lower, the surer.",
-    "L_R": "Indecision about the rows whose balanced pseudo-label is confident.",
-    "CE": "Disagreement with the given labels.",
-    "L_S": "Disagreement with the given labels, softened by the pseudo-labels.",
-    "confident": "Share of the unlabelled rows whose balanced pseudo-label is confident.",
+    "objective": "The training objective: the weighted sum of the terms below.",
+    "M": "Negative marginal entropy: lower means more evenly used classes.",
+    "C": "Conditional entropy of the unlabelled rows: lower means more confident predictions.",
+    "L_R": "Conditional entropy of the rows with a confident balanced pseudo-label.",
+    "CE": "Cross-entropy with the given labels.",
+    "L_S": "Cross-entropy with the given labels mixed with pseudo-labels.",
+    "confident": "Share of unlabelled rows with a confident balanced pseudo-label.",
 }
 MEANINGS = {
-    "n_classes": "classes in all, known and new",
-    "n_members": "fits in the committee; 1 is a single fit",
-    "trade_off": "lambda, how much confidence counts against evenly used classes",
-    "beta": "how far labels are softened by pseudo-labels",
-    "weight_decay": "pull of the weights to zero, against overfitting",
-    "class_sizes": "whether classes are taken to be equally large",
+    "n_classes": "number of classes, known and new",
+    "n_members": "committee size; 1 is a single fit",
+    "trade_off": "lambda, the weight of the conditional entropy",
+    "beta": "share of the pseudo-label in mixed labels",
+    "weight_decay": "L2 regularization",
+    "class_sizes": "assumed distribution of class sizes",
 }
 _NOT_SHOWN = ("verbose", "device", "objective")
 
@@ -83,13 +83,13 @@ class Count:
     low: int
     high: int
     curve: list[tuple[float, float]]
-    """How many rows around each labelled one were looked at, and the number of classes that they speak for."""
+    """Number of neighbors, and the number of classes estimated with it."""
 
 
 def curves(discovery: Discovery) -> list[Curve]:
-    """The terms of the objective over the steps, those that are zero throughout left out; none of a single step.
+    """The non-zero terms of the objective over the steps; empty for a single step.
 
-    Methods of other families have terms of their own, which are shown by their names.
+    Terms of other methods are shown by name.
     """
     history = discovery.model.history_
     if len(history) < 2:
@@ -105,7 +105,7 @@ def curves(discovery: Discovery) -> list[Curve]:
 
 
 def averages_members(discovery: Discovery) -> bool:
-    """Whether the curves are means over a committee: not where its head was then trained on all of many rows."""
+    """Whether the curves are means over the committee; not if the head was then trained on all rows."""
     model = discovery.model
     n_rows, n_members = len(discovery), getattr(model, "n_members_", 1)
     all_seen = n_rows <= max(COMMITTEE_ROWS, 100 * len(discovery.classes))
@@ -113,7 +113,7 @@ def averages_members(discovery: Discovery) -> bool:
 
 
 def parameters(model: DiscoveryEstimator) -> list[Parameter]:
-    """All parameters of the method, those that were searched, estimated or given before those left as they are."""
+    """The parameters of the method: searched, estimated and given ones before defaults."""
     facts = describe(model)[0]
     usual = type(model)().get_params()
     found = []
@@ -121,7 +121,7 @@ def parameters(model: DiscoveryEstimator) -> list[Parameter]:
         name = nested.removeprefix("objective__")
         if name in _NOT_SHOWN or name in model.absent_terms:
             continue
-        given = plain(given)
+        given = json_value(given)
         value = facts["resolved"].get(name, given)
         if name in getattr(model, "search_", {}):
             origin = "searched"
@@ -135,7 +135,7 @@ def parameters(model: DiscoveryEstimator) -> list[Parameter]:
 
 
 def searches(model: DiscoveryEstimator) -> dict[str, list[Trial]]:
-    """For each parameter that was searched the values that were tried, in the order of the values."""
+    """The tried values of each searched parameter, in order."""
     tables: Mapping[str, Mapping[Any, float]] = getattr(model, "search_", {})
     found = {}
     for name, scores in tables.items():
@@ -146,7 +146,7 @@ def searches(model: DiscoveryEstimator) -> dict[str, list[Trial]]:
 
 
 def count(model: DiscoveryEstimator) -> Count | None:
-    """The estimate of the number of classes; None where it was given."""
+    """The estimate of the number of classes; None if it was given."""
     if model.n_classes is not None or not hasattr(model, "n_classes_low_"):
         return None
     curve = sorted((float(along), float(up)) for along, up in getattr(model, "n_classes_curve_", {}).items())
@@ -154,7 +154,7 @@ def count(model: DiscoveryEstimator) -> Count | None:
 
 
 def provenance(discovery: Discovery) -> list[tuple[str, str]]:
-    """Where the run came from, a name and a value each."""
+    """Provenance as (name, value) pairs."""
     facts = discovery.provenance
     data = facts["data"]
     lines = [
@@ -165,18 +165,18 @@ def provenance(discovery: Discovery) -> list[tuple[str, str]]:
         ("Encoder", str((data.get("metadata") or {}).get("encoder") or "")),
         ("Fingerprint", data["fingerprint"]),
         ("Seed", "" if facts.get("seed") is None else str(facts["seed"])),
-        ("ShardResult", facts["created"]),
-        ("Took", "" if facts.get("duration_seconds") is None else f"{facts['duration_seconds']:,.1f} s"),
+        ("Created", facts["created"]),
+        ("Duration", "" if facts.get("duration_seconds") is None else f"{facts['duration_seconds']:,.1f} s"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
     ]
     before = facts.get("extends")
     if before is not None:
-        lines.append(("Extends", f"a run made {before['created']} of {before['data'].get('path') or 'features'}"))
+        lines.append(("Extends", f"a run of {before['created']} on {before['data'].get('path') or 'features'}"))
     return [(name, value) for name, value in lines if value]
 
 
 def path_of(values: Sequence[tuple[float, float]], width: float, height: float, low: float, high: float) -> str:
-    """The points as the path of an SVG of that size, the smallest x at its left and `low` at its bottom.
+    """SVG path of the points, scaled to the given size.
 
     >>> path_of([(0, 1.0), (1, 3.0), (2, 2.0)], 100, 50, 1.0, 3.0)
     'M0.0 50.0L50.0 0.0L100.0 25.0'

@@ -1,4 +1,4 @@
-"""Assignments: for each row its class, how sure the model is of it, and the runner-up."""
+"""Assignments: the class of each row, its confidence, and the runner-up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BLOCK = 8192
 
 UNSTABLE = 0.6
-"""A class with a lower stability is not to be relied on: the rule of thumb for Jaccard indices."""
+"""Classes with a lower stability are unstable (a rule of thumb for Jaccard indices)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,32 +36,32 @@ class Assignments:
     ----------
     ids : array of strings or ints
     labels : array
-        The class of each row, in the user's own type; -1, NaN or "" where it fits none and was left out.
+        The class of each row, in the user's label type; -1, NaN or "" for rejected rows.
     known : array of bool
-        Whether that class had labels.
+        Whether that class is a known one.
     confidence : array of float
-        The model's probability of that class; 0 where there is none.
-    second, runner_up_confidence : array
-        The likeliest of the other classes and its probability.
+        The model's probability of that class; 0 for rejected rows.
+    runner_up, runner_up_confidence : array
+        The second most probable class and its probability.
     outlier : array of float
-        How little the row fits any class; the larger, the less. NaN in runs of older versions.
+        Outlier score; larger means that the row fits the classes less. NaN in runs of older versions.
     given : array, optional
-        The labels that were given; -1, NaN or "" where there was none.
+        The given labels; -1, NaN or "" for unlabelled rows.
     texts, paths : list of str, optional
-        What a person can look at.
+        The text or image file of each row.
     label_quality : array of float, optional
-        The probability of a row's given label by the members of a committee that did not see it; NaN where there is no
-        label, or every member saw it. None where there was no committee.
+        The out-of-bag probability of a row's given label (members that did not see it); NaN for unlabelled rows and
+        where every member saw the label. None without a committee.
     suggested, suggested_confidence : array, optional
-        The class that these members suggest instead of a label that looks wrong, and its probability; -1, NaN or "",
-        and NaN, elsewhere.
+        For label issues, the class that these members suggest instead, and its probability; -1, NaN or "", and NaN,
+        elsewhere.
     """
 
     ids: NDArray[Any]
     labels: NDArray[Any]
     known: NDArray[np.bool_]
     confidence: NDArray[np.float32]
-    second: NDArray[Any]
+    runner_up: NDArray[Any]
     runner_up_confidence: NDArray[np.float32]
     outlier: NDArray[np.float32]
     given: NDArray[Any] | None = None
@@ -76,27 +76,27 @@ class Assignments:
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """True where a label was given."""
+        """True for labelled rows."""
         return np.zeros(len(self), dtype=bool) if self.given is None else ~unlabelled_rows(self.given)
 
     @property
     def left_out(self) -> NDArray[np.bool_]:
-        """True where a row has no class."""
+        """True for rejected rows."""
         return unlabelled_rows(self.labels)
 
     def followed_by(self, later: Assignments, classes: NDArray[Any], n_known: int) -> Assignments:
-        """These rows, then the later ones, which take the place of rows of the same id; the first classes are known."""
+        """Append later rows; they replace rows of the same id. The first `n_known` classes are the known ones."""
         kept = ~np.isin(self.ids, later.ids)
 
-        def joined(first: Any, second: Any) -> NDArray[Any]:
-            return np.concatenate([first[kept], second])
+        def joined(before: Any, after: Any) -> NDArray[Any]:
+            return np.concatenate([before[kept], after])
 
         def filled(name: str, missing: Any, wrap: Callable[[Any], Any]) -> Any:
-            """Of a field that one of the two may not have."""
-            first, second = getattr(self, name), getattr(later, name)
-            if first is None and second is None:
+            """Join a field that one of the two may lack."""
+            before, after = getattr(self, name), getattr(later, name)
+            if before is None and after is None:
                 return None
-            sides = ((first, self), (second, later))
+            sides = ((before, self), (after, later))
             return wrap(joined(*(np.asarray([missing] * len(rows) if own is None else own) for own, rows in sides)))
 
         labels = joined(self.labels, later.labels)
@@ -106,7 +106,7 @@ class Assignments:
             labels=labels,
             known=np.isin(labels, classes[:n_known]),
             confidence=joined(self.confidence, later.confidence),
-            second=joined(self.second, later.second),
+            runner_up=joined(self.runner_up, later.runner_up),
             runner_up_confidence=joined(self.runner_up_confidence, later.runner_up_confidence),
             outlier=joined(self.outlier, later.outlier),
             given=filled("given", no_class, np.asarray),
@@ -118,7 +118,7 @@ class Assignments:
         )
 
     def columns(self) -> dict[str, Any]:
-        """Column name -> values, in the order of the files; masked where no label was given, or no class."""
+        """Column name -> values, in file order; masked where there is no label or no class."""
         columns: dict[str, Any] = {"id": self.ids, "label": np.ma.masked_array(self.labels, self.left_out)}
         if self.given is not None:
             columns["given"] = np.ma.masked_array(self.given, ~self.labelled)
@@ -131,7 +131,7 @@ class Assignments:
         columns |= {
             "known": self.known,
             "confidence": self.confidence,
-            "second": self.second,
+            "runner_up": self.runner_up,
             "runner_up_confidence": self.runner_up_confidence,
             "outlier": self.outlier,
         }
@@ -140,24 +140,24 @@ class Assignments:
         }
 
     def write(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write a .csv or .parquet file, whole or not at all.
+        """Write a .csv or .parquet file atomically.
 
         Raises
         ------
         InputError
-            If the suffix is another one, the file exists and `overwrite` is not said, or the disk is full.
+            If the suffix is not supported, the file exists and `overwrite` is False, or the disk is full.
         """
         with new_table(check_export(path, overwrite)) as table:
             table.append(self.columns())
 
     def write_parquet(self, file: BinaryIO) -> None:
-        """The columns as a parquet file."""
+        """Write the columns as a Parquet file."""
         with contextlib.closing(ParquetTable(file)) as table:
             table.append(self.columns())
 
     @classmethod
     def read_parquet(cls, path: Path, label_type: str) -> Assignments:
-        """What ``write_parquet`` wrote, with labels of the type that the run recorded."""
+        """Read what ``write_parquet`` wrote; `label_type` is recorded in the run."""
         with open(path, "rb") as file:
             table = arrow(".parquet").read_table(file)
         names = set(table.column_names)
@@ -172,7 +172,7 @@ class Assignments:
             return np.asarray([missing if value is None else value for value in values], dtype=kind)
 
         def shares(name: str) -> NDArray[np.float32] | None:
-            """NaN where there is none."""
+            """Float column; NaN where missing."""
             return table.column(name).to_numpy().astype(np.float32) if name in names else None
 
         def strings(name: str) -> list[str] | None:
@@ -184,7 +184,7 @@ class Assignments:
             labels=labels("label"),
             known=table.column("known").to_numpy().astype(bool),
             confidence=table.column("confidence").to_numpy(),
-            second=labels("second"),
+            runner_up=labels("runner_up"),
             runner_up_confidence=table.column("runner_up_confidence").to_numpy(),
             outlier=table.column("outlier").to_numpy()
             if "outlier" in names
@@ -201,12 +201,12 @@ class Assignments:
 def assign(
     model: DiscoveryEstimator, features: FeatureSet, labels: NDArray[Any] | None = None, *, verbose: bool = False
 ) -> Assignments:
-    """The class of each row of `features`: the likeliest, or the one in `labels`; a block of rows at a time."""
+    """Assign each row to its most probable class, or to the one in `labels`; computed block by block."""
     check_width(model, features)
     n_rows = len(features)
     classes: NDArray[Any] = model.classes_
     chosen = None if labels is None else class_codes(labels, classes)
-    best, second = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
+    best, runner_up = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
     confidence, runner_up_confidence, outlier = (np.zeros(n_rows, dtype=np.float32) for _ in range(3))
     with Progress(verbose, "assigning") as progress:
         progress.expect(n_rows)
@@ -218,15 +218,15 @@ def assign(
             own = each[has_class], best[block][has_class]
             confidence[block][has_class] = probabilities[own]
             probabilities[own] = -1.0
-            second[block] = probabilities.argmax(axis=1)
-            runner_up_confidence[block] = probabilities[each, second[block]]
+            runner_up[block] = probabilities.argmax(axis=1)
+            runner_up_confidence[block] = probabilities[each, runner_up[block]]
             progress.advance(len(each))
     return Assignments(
         ids=features.ids,
         labels=name_rows(best, classes),
         known=(best >= 0) & (best < len(model.known_classes_)),
         confidence=confidence,
-        second=classes[second],
+        runner_up=classes[runner_up],
         runner_up_confidence=runner_up_confidence,
         outlier=outlier,
         given=None if labels is None else features.labels,
@@ -236,16 +236,16 @@ def assign(
 
 
 def check_width(model: DiscoveryEstimator, features: FeatureSet) -> None:
-    """Raise where the rows have another number of features than those of the fit."""
+    """Raise if the number of features differs from that of the fit."""
     if features.n_features != model.n_features_in_:
         raise InputError(
-            f"The rows have {features.n_features} features but the classes were found in rows of "
+            f"The rows have {features.n_features} features but the model was fitted on rows of "
             f"{model.n_features_in_}: embed them with the same encoder."
         )
 
 
 def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of each label in `classes`, which need not be sorted; -1 where a row has none.
+    """The index of each label in `classes`, which need not be sorted; -1 for unlabelled rows.
 
     >>> class_codes(np.array(["b", "new-1"]), np.array(["b", "c", "new-1"])).tolist()
     [0, 2]

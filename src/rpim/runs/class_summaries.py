@@ -1,4 +1,4 @@
-"""What there is to know of each class: its size, how sure and stable it is, what it is near, and which rows to read."""
+"""Summaries of the classes: size, confidence, stability, nearest known class, keywords, and example rows."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from rpim._common.files import StrPath, check_export, replacing
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.keywords import keywords, suggest_names
-from rpim.runs.saved_model import plain
+from rpim.runs.saved_model import json_value
 
 SUFFIXES = (".csv", ".json")
-SURE = 0.9
+CONFIDENT = 0.9
 N_ROWS = 3
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """One class of a discovery at a glance.
+    """Summary of one class.
 
     Attributes
     ----------
     name : str, int or float
-        The class, in the user's own type.
+        The class, in the user's label type.
     suggested_name : str
-        A name for a new class, by its keywords; "" for known ones, and where there are no texts or no rows.
+        A name for a new class, from its keywords; "" for known classes, and without texts or rows.
     decided_name : str
-        The name that a person has given it in the explorer, where a command knows of one; "" elsewhere.
+        The name given in the explorer; "" if there is none.
     known : bool
-        Whether it had labels.
+        Whether it is a known class.
     rows : int
-        How many rows it has in all.
+        Number of rows.
     labelled : int
-        How many of them came with the label.
+        Number of labelled rows.
     mean_confidence : float
-        The mean probability of the class over its rows; NaN where it has none.
-    sure_share : float
-        The share of its rows with a probability above 0.9; NaN where it has none.
+        Mean confidence of its rows; NaN without rows.
+    confident_share : float
+        Share of its rows with a confidence above 0.9; NaN without rows.
     stability : float
-        How well the members of the committee reproduce it, from 0 to 1: the mean Jaccard index of the class and its
-        match in a member. NaN for a single fit.
+        How well the members of the committee reproduce the class: the mean Jaccard index between it and its match in
+        each member, from 0 to 1. NaN for a single fit.
     nearest_known : str, int or float
-        The known class, another than itself, whose prototype is the most similar.
+        The other known class with the most similar prototype.
     typical : list
-        The ids of its surest rows; of equally sure ones (to a percent) those that fit best come first.
+        Ids of the most confident rows; ties (to a percent) are broken by outlier score.
     doubtful : list
-        The ids of its least sure rows, the least sure first.
+        Ids of the least confident rows, the least confident first.
     keywords : list of str
-        What its texts are about, the most telling first; empty where there are none.
+        Keywords of its texts, best first; empty without texts.
     """
 
     name: Any
@@ -70,7 +70,7 @@ class ClassSummary:
     rows: int
     labelled: int
     mean_confidence: float
-    sure_share: float
+    confident_share: float
     stability: float
     nearest_known: Any
     typical: list[Any]
@@ -81,7 +81,7 @@ class ClassSummary:
 def summarise_classes(
     assignments: Assignments, model: DiscoveryEstimator, stability: NDArray[np.float64] | None
 ) -> list[ClassSummary]:
-    """A summary of each class, in the order of ``model.classes_``."""
+    """Summarise each class, in the order of ``model.classes_``."""
     names = model.classes_.tolist()
     n_known, nearest = len(model.known_classes_), nearest_known(model.head_.prototypes, len(model.known_classes_))
     codes = class_codes(assignments.labels, model.classes_)
@@ -105,7 +105,7 @@ def summarise_classes(
                 rows=len(rows),
                 labelled=int(assignments.labelled[rows].sum()),
                 mean_confidence=float(confidence.mean()) if len(rows) else math.nan,
-                sure_share=float((confidence > SURE).mean()) if len(rows) else math.nan,
+                confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]],
                 typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
@@ -117,7 +117,7 @@ def summarise_classes(
 
 
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
-    """The number of the known class, another than itself, whose prototype has the largest cosine. (K,)"""
+    """The index of the other known class with the largest cosine similarity of prototypes. (K,)"""
     unit = normalize(prototypes.detach().cpu(), dim=1)
     cosines = unit @ unit[:n_known].T  # (K, n_known)
     cosines.fill_diagonal_(-math.inf)
@@ -126,13 +126,13 @@ def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
 
 
 def write_classes(summaries: list[ClassSummary], path: StrPath, *, overwrite: bool = False) -> None:
-    """Write a .csv or .json file, whole or not at all; a cell of a .csv has ids with spaces, keywords with commas."""
+    """Write a .csv or .json file atomically; in a .csv, ids are separated by spaces, keywords by commas."""
     target = check_export(path, overwrite, SUFFIXES)
     write_records([field.name for field in fields(ClassSummary)], [_record(row) for row in summaries], target)
 
 
 def write_records(names: Sequence[str], records: Sequence[Mapping[str, Any]], target: Path) -> None:
-    """Write one record a class, or a row, with these columns."""
+    """Write records with these columns."""
     if target.suffix.lower() == ".json":
         text = json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
@@ -146,8 +146,8 @@ def write_records(names: Sequence[str], records: Sequence[Mapping[str, Any]], ta
 
 
 def _record(row: ClassSummary) -> dict[str, Any]:
-    """Ready for JSON: None where a number is NaN."""
-    return {name: value if isinstance(value, list) else plain(value) for name, value in asdict(row).items()}
+    """JSON-serializable: NaN becomes None."""
+    return {name: value if isinstance(value, list) else json_value(value) for name, value in asdict(row).items()}
 
 
 def _cell(name: str, value: Any) -> Any:

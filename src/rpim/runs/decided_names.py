@@ -1,4 +1,4 @@
-"""The names that a person has given to classes in the explorer, for the report and the tables of classes."""
+"""Class names decided in the explorer, for the report and the tables of classes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class DecidedNames:
-    """What was decided about the classes of a run.
+    """Class names decided in the explorer.
 
     Attributes
     ----------
     run : Path
-        The one whose decisions they are: that of a later fit is the run that it belongs to.
+        The run that the decisions belong to; for a refit, the original run.
     names : dict of class number to name
     others : int
-        How many other decisions there are that change which row is in which class.
+        Number of other decisions that change the classes of rows.
     problem : str
-        Why nothing is known of them, in one sentence; "" where all is well.
+        Why the decisions could not be read; "" if they could.
     """
 
     run: Path
@@ -43,7 +43,7 @@ class DecidedNames:
     problem: str = ""
 
     def given_to(self, summaries: Sequence[ClassSummary]) -> list[ClassSummary]:
-        """The same classes with these names beside their own."""
+        """The summaries with their decided names."""
         return [
             dataclasses.replace(one, decided_name=decided)
             if (decided := self.names.get(number, str(one.name))) != str(one.name)
@@ -51,24 +51,24 @@ class DecidedNames:
             for number, one in enumerate(summaries)
         ]
 
-    def in_words(self, summaries: Sequence[ClassSummary]) -> list[str]:
-        """What has to be said of them once, in a sentence or two; nothing where nothing was decided."""
+    def notes(self, summaries: Sequence[ClassSummary]) -> list[str]:
+        """Notes for the reader; empty if nothing was decided."""
         n_named = sum(bool(one.decided_name) for one in summaries)
         said = []
         if n_named:
             classes = "1 class was" if n_named == 1 else f"{n_named:,} classes were"
-            said.append(f"{classes} named in rpim explore: the name that was decided comes first, the run's beside it.")
+            said.append(f"{classes} renamed in rpim explore: the decided name comes first, followed by the run's name.")
         if self.others:
             decisions = "1 other decision" if self.others == 1 else f"{self.others:,} other decisions"
             said.append(
-                f"The rows are those that the run found: {decisions} made there (merge, split, move, junk) can be had "
-                f"by rpim export {shlex.quote(str(self.run))} -o FILE --decisions."
+                f"Rows are shown as assigned by the fit; {decisions} (merge, split, move, junk) can be exported "
+                f"with rpim export {shlex.quote(str(self.run))} -o FILE --decisions."
             )
         return said
 
 
 def decided_names(run: Path) -> DecidedNames:
-    """The names as they stand after all decisions; the database is neither changed nor locked, nor is one made."""
+    """The current names; the database is copied, so it is neither locked nor changed nor created."""
     whole, version = run, 0
     if run.resolve().parent.name == REFITS_FOLDER and run.resolve().name.isdigit():
         whole, version = run.resolve().parents[1], int(run.resolve().name)
@@ -82,13 +82,13 @@ def decided_names(run: Path) -> DecidedNames:
                 made = [store.read(number) for number in store.path_to(store.current(version))]
         except (InputError, OSError, ValueError, KeyError, TypeError, zlib.error) as error:
             why = first_line(error).replace(str(Path(folder) / DECISIONS_FILE), str(path))
-            return DecidedNames(whole, problem=f"Names decided in rpim explore are not shown: {why}.")
+            return DecidedNames(whole, problem=f"Names from rpim explore are not shown: {why}.")
     names = {one.number: one.name for one in made if isinstance(one, Rename)}
     return DecidedNames(whole, names, sum(not isinstance(one, Rename | Accept) for one in made))
 
 
 def _copy(path: Path, folder: Path) -> None:
-    """The database and what was written last, at one moment: SQLite itself would leave files beside it."""
+    """A consistent copy of the database and its log; opening it in place would leave files beside it."""
     both = [path, path.with_name(_LOG)]
     for _ in range(_TRIES):
         before = [_stamp(file) for file in both]
@@ -97,7 +97,7 @@ def _copy(path: Path, folder: Path) -> None:
                 shutil.copyfile(file, folder / file.name)
         if before == [_stamp(file) for file in both]:
             return
-    raise InputError(f"{path} is being written to all the time: end rpim explore")
+    raise InputError(f"{path} changes while it is being read: stop rpim explore")
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

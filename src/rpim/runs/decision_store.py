@@ -1,7 +1,7 @@
-"""Decisions on disk: a log in SQLite to which is only ever added, and for each version of the run a pointer into it.
+"""Decisions on disk: an append-only log in SQLite with one pointer per version of the run, and the states they lead to.
 
-A decision knows the one before it, so the log is a tree: undo moves the pointer to the decision before, redo to the
-latest one after. What was undone and then decided otherwise is a branch that stays in the log.
+A decision stores its parent, so the log is a tree: undo moves the pointer to the parent, redo to the latest child.
+Decisions that were undone and replaced stay in the log as a branch.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rpim._common.errors import InputError, first_line
-from rpim.runs.decisions import Decision, decode, encode
+from rpim.runs.decisions import Decision, State, decode, encode
 from rpim.runs.run_folder import DECISIONS_FILE
 
 SCHEMA = 1
 START = 0
-"""What the pointer says before the first decision."""
+"""The pointer before the first decision."""
 
 _TABLES = """
 CREATE TABLE decisions (
@@ -37,7 +38,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 
 
 class Store:
-    """The decisions about one run, each on disk before `add` returns; any thread may use it.
+    """The decisions of one run; thread-safe, and durable once `add` returns.
 
     Parameters
     ----------
@@ -46,13 +47,13 @@ class Store:
     Raises
     ------
     InputError
-        If the database cannot be read, or is a newer version's; it is left as it is.
+        If the database cannot be read or is of a newer version; it is not changed.
     """
 
     def __init__(self, run: Path) -> None:
         self.path = run / DECISIONS_FILE
         self._lock = threading.RLock()
-        with self._speaking():
+        with self._locked():
             self._database = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare()
@@ -76,20 +77,20 @@ class Store:
                     self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {SCHEMA}")
             elif not {"decisions", "pointers", "requests", "settings"} <= tables:
-                raise InputError(f"{self.path} is a database of something else: move it away.")
+                raise InputError(f"{self.path} is not a database of decisions: move it away.")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         with self._lock:
             self._database.close()
 
     def current(self, version: int) -> int:
-        """The number of the decision that the version stands at; 0 before the first."""
+        """The number of the current decision of a version; 0 before the first."""
         return self._number("SELECT coalesce(max(current), 0) FROM pointers WHERE version = ?", version)
 
     def path_to(self, number: int) -> list[int]:
-        """The decisions that lead to this one, itself the last."""
-        with self._speaking():
+        """The numbers of the decisions that lead to this one, ending with it."""
+        with self._locked():
             found = self._database.execute(
                 "WITH RECURSIVE way(number, before) AS (SELECT number, before FROM decisions WHERE number = ?"
                 " UNION ALL SELECT d.number, d.before FROM decisions d JOIN way ON d.number = way.before)"
@@ -100,37 +101,37 @@ class Store:
 
     def read(self, number: int) -> Decision:
         """A decision by its number."""
-        with self._speaking():
+        with self._locked():
             found = self._database.execute("SELECT body, rows FROM decisions WHERE number = ?", (number,)).fetchone()
             return decode(*found)
 
     def before(self, number: int) -> int:
-        """The decision before this one; 0 for the first."""
+        """The parent of a decision; 0 for the first."""
         return self._number("SELECT before FROM decisions WHERE number = ?", number)
 
     def after(self, version: int, number: int) -> int | None:
-        """The decision that redo would do again; None where there is none."""
+        """The decision that redo would repeat; None if there is none."""
         found = self._number(
             "SELECT coalesce(max(number), 0) FROM decisions WHERE version = ? AND before = ?", version, number
         )
         return found or None
 
     def seen(self, key: str) -> bool:
-        """Whether the request with this key was carried out already."""
+        """Whether a request with this key was already executed."""
         return bool(self._number("SELECT count(*) FROM requests WHERE key = ?", key))
 
     def add(self, version: int, decision: Decision, key: str, before: int) -> int:
-        """Write a decision down as the one after `before`, and move the pointer there.
+        """Append a decision after `before`, and move the pointer to it.
 
         Raises
         ------
         InputError
-            If the pointer is elsewhere by now, because somebody else has decided something meanwhile.
+            If the pointer has moved, because of a concurrent decision.
         """
         body, blob = encode(decision)
         with self._request(key):
             if self.current(version) != before:
-                raise InputError("Somebody else has decided something at the same moment: look again, and repeat it.")
+                raise InputError("Another decision was made at the same time: reload the page and try again.")
             number = self._database.execute(
                 "INSERT INTO decisions (version, before, body, rows) VALUES (?, ?, ?, ?)", (version, before, body, blob)
             ).lastrowid
@@ -139,7 +140,7 @@ class Store:
         return number
 
     def undo(self, version: int, key: str) -> None:
-        """Go back to the decision before."""
+        """Move the pointer to the parent decision."""
         with self._request(key):
             current = self.current(version)
             if current == START:
@@ -147,7 +148,7 @@ class Store:
             self._point(version, self.before(current))
 
     def redo(self, version: int, key: str) -> None:
-        """Do again what was undone last."""
+        """Repeat the decision that was undone last."""
         with self._request(key):
             after = self.after(version, self.current(version))
             if after is None:
@@ -156,17 +157,17 @@ class Store:
 
     @property
     def active(self) -> int:
-        """The version of the run that is looked at; 0 is the run itself."""
+        """The active version of the run; 0 is the run itself."""
         return self._number("SELECT coalesce(max(value), 0) FROM settings WHERE name = 'active'")
 
     def activate(self, version: int) -> None:
-        """Look at another version."""
-        with self._speaking(), self._transaction():
+        """Make another version active."""
+        with self._locked(), self._transaction():
             self._database.execute("INSERT OR REPLACE INTO settings VALUES ('active', ?)", (version,))
 
     def stamp(self) -> tuple[int, ...]:
-        """Another one after every change, by whomever."""
-        with self._speaking():
+        """Changes with every decision, undo, redo or change of version."""
+        with self._locked():
             pointers = self._database.execute("SELECT version, current FROM pointers ORDER BY version").fetchall()
             return (self.active, *(number for pointer in pointers for number in pointer))
 
@@ -174,16 +175,16 @@ class Store:
         self._database.execute("INSERT OR REPLACE INTO pointers VALUES (?, ?)", (version, number))
 
     def _number(self, query: str, *values: int | str) -> int:
-        with self._speaking():
+        with self._locked():
             (found,) = self._database.execute(query, values).fetchone()
         return int(found)
 
     @contextlib.contextmanager
     def _request(self, key: str) -> Iterator[None]:
-        """One transaction, on disk at its end; a key that was seen before is refused."""
-        with self._speaking(), self._transaction():
+        """One durable transaction; a key that was already used is refused."""
+        with self._locked(), self._transaction():
             if self.seen(key):
-                raise InputError("That was done already.")
+                raise InputError("The request was already executed.")
             self._database.execute("INSERT INTO requests VALUES (?)", (key,))
             yield
 
@@ -199,13 +200,104 @@ class Store:
             raise
 
     @contextlib.contextmanager
-    def _speaking(self) -> Iterator[None]:
-        """One thread at a time; what SQLite says becomes one sentence."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock; SQLite errors become one sentence."""
         with self._lock:
             try:
                 yield
             except sqlite3.Error as error:
                 raise InputError(
-                    f"{self.path} cannot be used ({first_line(error)}): nothing in it was changed; check the disk, "
-                    "or move the file away to begin anew."
+                    f"{self.path} cannot be used ({first_line(error)}): it was not changed; check the disk, "
+                    "or move the file away to start over."
                 ) from error
+
+
+KEPT = 64
+"""Number of cached states: 1.2 MB each for 200,000 rows."""
+
+
+class Timeline:
+    """The state after each decision, with a cache; decisions are immutable, so cached states stay valid.
+
+    Parameters
+    ----------
+    store : Store
+    initial : function of a version
+        The state of a version before any decision.
+    """
+
+    def __init__(self, store: Store, initial: Callable[[int], State]) -> None:
+        self.store = store
+        self._initial = initial
+        self._states: OrderedDict[int, State] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def state(self, version: int) -> State:
+        """The current state of a version."""
+        return self._state_at(version, self.store.current(version))
+
+    def decide(self, version: int, make: Callable[[State], Decision], key: str) -> None:
+        """Make a decision on the current state and store it; at most once per key.
+
+        Raises
+        ------
+        InputError
+            If the state does not allow it; nothing is stored.
+        """
+        with self._lock:
+            if self.store.seen(key):
+                return
+            before = self.store.current(version)
+            state = self._state_at(version, before)
+            decision = make(state)
+            after = decision.apply(state)
+            self._keep(self.store.add(version, decision, key, before), after)
+
+    def undo(self, version: int, key: str) -> None:
+        """Undo the last decision; at most once per key."""
+        if not self.store.seen(key):
+            self.store.undo(version, key)
+
+    def redo(self, version: int, key: str) -> None:
+        """Redo the last undone decision; at most once per key."""
+        if not self.store.seen(key):
+            self.store.redo(version, key)
+
+    def undo_description(self, version: int) -> str | None:
+        """Description of what undo would revert; None if there is nothing."""
+        current = self.store.current(version)
+        return None if current == START else self._words(version, current)
+
+    def redo_description(self, version: int) -> str | None:
+        """Description of what redo would repeat; None if there is nothing."""
+        after = self.store.after(version, self.store.current(version))
+        return None if after is None else self._words(version, after)
+
+    def _words(self, version: int, number: int) -> str:
+        return self.store.read(number).describe(self._state_at(version, self.store.before(number)))
+
+    def _state_at(self, version: int, number: int) -> State:
+        with self._lock:
+            if number == START:
+                return self._initial(version)
+            if number in self._states:
+                self._states.move_to_end(number)
+                return self._states[number]
+            path = self.store.path_to(number)
+            done = next((k for k in range(len(path) - 1, -1, -1) if path[k] in self._states), -1)
+            state = self._initial(version) if done < 0 else self._states[path[done]]
+            for step in path[done + 1 :]:
+                try:
+                    state = self.store.read(step).apply(state)
+                except InputError as error:
+                    raise InputError(
+                        f"{self.store.path} does not belong to this run, its decision {step} cannot be applied: "
+                        "move it away to start over."
+                    ) from error
+                self._keep(step, state)
+            return state
+
+    def _keep(self, number: int, state: State) -> None:
+        self._states[number] = state
+        while len(self._states) > KEPT:
+            self._states.popitem(last=False)

@@ -1,63 +1,176 @@
-"""The decisions a person can make about a run; each turns one state into the next, and can be written down."""
+"""A person's decisions about a run: each turns one state (the class of every row) into the next."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim.runs.decision_state import ClassInfo, IntArray, State
+from rpim.runs.assignments import class_codes
+
+IntArray = NDArray[np.int32]
+BoolArray = NDArray[np.bool_]
+
+NO_CLASS = -1
+MAX_NAME = 200
+
+
+@dataclass(frozen=True)
+class ClassInfo:
+    """A class and its review status.
+
+    Attributes
+    ----------
+    name : str
+    known : bool
+        Whether it is a known class of the run.
+    accepted : bool
+        A person has accepted it.
+    reviewed : bool
+        A person has renamed, accepted, merged or split it; a refit uses its rows as labels.
+    """
+
+    name: str
+    known: bool
+    accepted: bool = False
+    reviewed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The class of each of N rows; immutable, so that decisions can be undone.
+
+    Attributes
+    ----------
+    class_of : (N,) int32
+        The class number of each row, -1 for none. Numbers are never reused.
+    junk : (N,) bool
+        Rows excluded from everything; they keep their class.
+    by_hand : (N,) bool
+        Rows assigned by a person.
+    classes : dict of number to ClassInfo
+    next_class : int
+        The number of the next new class.
+    """
+
+    class_of: IntArray
+    junk: BoolArray
+    by_hand: BoolArray
+    classes: Mapping[int, ClassInfo]
+    next_class: int
+
+    @classmethod
+    def of_classes(cls, labels: NDArray[Any], classes: NDArray[Any], n_known: int) -> State:
+        """The state of a fit before any decision.
+
+        >>> State.of_classes(np.array([7, -1, 4]), np.array([4, 7]), n_known=1).class_of.tolist()
+        [1, -1, 0]
+        """
+        n = len(labels)
+        infos = {k: ClassInfo(str(name), k < n_known) for k, name in enumerate(classes.tolist())}
+        codes = class_codes(labels, classes).astype(np.int32)
+        return cls(codes, np.zeros(n, dtype=bool), np.zeros(n, dtype=bool), infos, len(infos))
+
+    def __len__(self) -> int:
+        return len(self.class_of)
+
+    def rows_of(self, number: int) -> IntArray:
+        """The rows of a class in order, without junk."""
+        return np.flatnonzero((self.class_of == number) & ~self.junk).astype(np.int32)
+
+    def sizes(self) -> dict[int, int]:
+        """Number of rows of each class, without junk."""
+        counted = self.class_of[(self.class_of >= 0) & ~self.junk]
+        counts = np.bincount(counted, minlength=self.next_class)
+        return {number: int(counts[number]) for number in self.classes}
+
+    def names(self) -> list[str]:
+        """The final label of every row: the name of its class, "" for no class and junk."""
+        by_number = np.full(self.next_class + 1, "", dtype=object)  # the last is that of -1
+        for number, info in self.classes.items():
+            by_number[number] = info.name
+        final = by_number[self.class_of]
+        final[self.junk] = ""
+        named: list[str] = final.tolist()
+        return named
+
+    def info(self, number: int) -> ClassInfo:
+        """The class with this number; raises if there is none."""
+        if number not in self.classes:
+            raise InputError("The class no longer exists, it was merged or undone in the meantime: reload the page.")
+        return self.classes[number]
+
+    def changed(self, number: int, **changes: Any) -> State:
+        """The state with changed fields of one class."""
+        return replace(self, classes={**self.classes, number: replace(self.info(number), **changes)})
+
+    def checked_rows(self, rows: IntArray) -> IntArray:
+        """The rows; raises if some do not exist."""
+        if len(rows) == 0 or rows.min() < 0 or rows.max() >= len(self):
+            raise InputError(f"The selected rows are not among the {len(self):,} rows of the run: select others.")
+        return rows
+
+    def available_name(self, name: str, but: int | None = None) -> str:
+        """The name, stripped; raises if it is empty, too long or taken by another class."""
+        name = " ".join(name.split())
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            raise InputError(f"The name is empty or too long: give 1 to {MAX_NAME} printable characters.")
+        if any(info.name == name and number != but for number, info in self.classes.items()):
+            raise InputError(f"Another class is already called {name}: give another name, or merge the two.")
+        return name
 
 
 @dataclass(frozen=True)
 class Rename:
-    """Call a class by another name."""
+    """Rename a class."""
 
     kind: ClassVar[str] = "rename"
     number: int
     name: str
 
     def apply(self, state: State) -> State:
-        """The state after it."""
-        return state.changed(self.number, name=state.free_name(self.name, but=self.number), reviewed=True)
+        """The state after the decision."""
+        return state.changed(self.number, name=state.available_name(self.name, but=self.number), reviewed=True)
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
         return f"rename {state.info(self.number).name} to {self.name}"
 
 
 @dataclass(frozen=True)
 class Accept:
-    """Say that a class is good as it is, or that it is not after all."""
+    """Accept a class, or reopen it."""
 
     kind: ClassVar[str] = "accept"
     number: int
     accepted: bool = True
 
     def apply(self, state: State) -> State:
-        """The state after it."""
+        """The state after the decision."""
         return state.changed(self.number, accepted=self.accepted, reviewed=True)
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
         return f"{'accept' if self.accepted else 'reopen'} {state.info(self.number).name}"
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Make one class of several: the others become part of the first."""
+    """Merge classes into the first of them."""
 
     kind: ClassVar[str] = "merge"
     numbers: tuple[int, ...]
 
     def apply(self, state: State) -> State:
-        """The state after it."""
+        """The state after the decision."""
         if len(set(self.numbers)) < 2:
-            raise InputError("Merging takes two classes or more: choose another one.")
+            raise InputError("Only one class is selected for merging: select at least two.")
         merged = [state.info(number) for number in self.numbers]
         into, others = self.numbers[0], self.numbers[1:]
         class_of = state.class_of.copy()
@@ -66,17 +179,17 @@ class Merge:
         classes[into] = replace(merged[0], known=any(info.known for info in merged), reviewed=True)
         return replace(state, class_of=class_of, classes=classes)
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
         names = [state.info(number).name for number in self.numbers]
         return f"merge {', '.join(names[1:])} into {names[0]}"
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Make several classes of one. The largest part stays the class; the others are new.
+    """Split a class. The largest part keeps its number; the other parts become new classes.
 
-    What the clustering found is part of the decision, so that doing it again gives the same.
+    The clusters are stored in the decision, so that replaying it gives the same result.
     """
 
     kind: ClassVar[str] = "split"
@@ -87,11 +200,11 @@ class Split:
     """The number of the first new class."""
 
     def apply(self, state: State) -> State:
-        """The state after it."""
+        """The state after the decision."""
         info = state.info(self.number)
         rows = state.checked_rows(self.rows)
         if self.parts.max() < 1:
-            raise InputError(f"The rows of {info.name} are too alike to be split: move some of them by hand.")
+            raise InputError(f"The rows of {info.name} are too similar to be split: move some rows by hand.")
         class_of = state.class_of.copy()
         moved = self.parts > 0
         class_of[rows[moved]] = self.first + self.parts[moved] - 1
@@ -103,57 +216,57 @@ class Split:
             classes[self.first + part - 1] = ClassInfo(name, known=False, reviewed=True)
         return replace(state, class_of=class_of, classes=classes, next_class=self.first + int(self.parts.max()))
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
         return f"split {state.info(self.number).name} into {int(self.parts.max()) + 1}"
 
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """Put rows into a class, which may be a new one."""
+    """Move rows to an existing or a new class."""
 
     kind: ClassVar[str] = "move"
     rows: IntArray
     to: int
     name: str | None = None
-    """Of the new class, where it is one."""
+    """Name of the new class; None for an existing one."""
 
     def apply(self, state: State) -> State:
-        """The state after it."""
+        """The state after the decision."""
         if self.name is None:
             state.info(self.to)
             classes, next_class = dict(state.classes), state.next_class
         else:
-            info = ClassInfo(state.free_name(self.name), known=False, reviewed=True)
+            info = ClassInfo(state.available_name(self.name), known=False, reviewed=True)
             classes, next_class = {**state.classes, self.to: info}, self.to + 1
         rows = state.checked_rows(self.rows)
         class_of, junk, by_hand = state.class_of.copy(), state.junk.copy(), state.by_hand.copy()
         class_of[rows], junk[rows], by_hand[rows] = self.to, False, True
         return State(class_of, junk, by_hand, classes, next_class)
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
         name = state.info(self.to).name if self.name is None else f"the new class {self.name}"
         return f"move {_rows(self.rows)} to {name}"
 
 
 @dataclass(frozen=True, eq=False)
 class Junk:
-    """Leave rows out of everything, or take them back in."""
+    """Mark rows as junk, or restore them."""
 
     kind: ClassVar[str] = "junk"
     rows: IntArray
     junk: bool = True
 
     def apply(self, state: State) -> State:
-        """The state after it."""
+        """The state after the decision."""
         junk = state.junk.copy()
         junk[state.checked_rows(self.rows)] = self.junk
         return replace(state, junk=junk)
 
-    def in_words(self, state: State) -> str:
-        """What it does to this state, for a button or a list."""
-        return f"mark {_rows(self.rows)} as junk" if self.junk else f"take {_rows(self.rows)} back from junk"
+    def describe(self, state: State) -> str:
+        """Short description, for a button or a list."""
+        return f"mark {_rows(self.rows)} as junk" if self.junk else f"restore {_rows(self.rows)} from junk"
 
 
 Decision = Rename | Accept | Merge | Split | Move | Junk
@@ -165,7 +278,7 @@ def _rows(rows: IntArray) -> str:
 
 
 def encode(decision: Decision) -> tuple[str, bytes | None]:
-    """A decision as JSON, and its rows, where it has some, in a few bytes."""
+    """Serialize a decision to JSON, and its rows, if any, to compressed bytes."""
     facts: dict[str, Any] = {"kind": decision.kind}
     arrays = []
     for name, value in vars(decision).items():
@@ -180,7 +293,7 @@ def encode(decision: Decision) -> tuple[str, bytes | None]:
 
 
 def decode(body: str, blob: bytes | None) -> Decision:
-    """What `encode` wrote down.
+    """The inverse of `encode`.
 
     >>> decode(*encode(Move(np.array([3, 9], dtype=np.int32), to=2))).rows.tolist()
     [3, 9]

@@ -1,12 +1,12 @@
 """Discovery: the result of a fit, and the run folder it is saved in.
 
-run.json             what was done: parameters, classes, searches, versions, data; format version 1
-model.safetensors    the prototypes, the transformation, the principal directions, the space of the embeddings
-assignments.parquet  for each row its class, the given label, the one suggested instead, how sure, the runner-up
+run.json             parameters, classes, searches, versions, provenance of the data; format version 1
+model.safetensors    prototypes, transformation h, principal components, embedding space
+assignments.parquet  class, given label, suggested label, confidence and runner-up of every row
 history.json         the terms of the objective at every step
-features.parquet     the features of the rows, where they were embedded for the run
-report.html          what was found, to look at; a copy of what the others say, written last and by the commands
-map.npy              the place of every row on the map of the report, once rpim report has drawn it
+features.parquet     the features, if they were embedded for the run
+report.html          the report, derived from the other files
+map.npy              the 2-D position of every row, once rpim report has computed it
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import html
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import time
@@ -30,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rpim._common.errors import InputError
 from rpim._common.files import RUN_FILE, StrPath
+from rpim._common.text import plural
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
@@ -52,12 +55,15 @@ from rpim.runs.run_folder import (
     reading,
     write_json,
 )
-from rpim.runs.saved_model import describe, from_plain, plain
+from rpim.runs.saved_model import describe, from_json_value, json_value
+
+_SHOWN_CLASSES = 50
+"""Maximum number of classes in the HTML representation."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Discovery:
-    """The class of every row, the model that gave it, and where it all came from.
+    """The result of a fit: the class of every row, the fitted model, and its provenance.
 
     Build one with `from_fit`, or read one with `load`.
 
@@ -66,13 +72,13 @@ class Discovery:
     assignments : Assignments
         One entry per row.
     model : estimator
-        The fitted method.
+        The fitted estimator.
     provenance : dict
-        JSON-able: when and how long, the command, seed, versions, and the data's path, fingerprint and shape.
+        JSON-serializable: time, duration, command, seed, versions, and the path, fingerprint and shape of the data.
     space : EmbeddingSpace
-        What tells rows of another encoder from those of the run.
+        Detects rows of another encoder.
     stability : array, optional
-        How well the members of the committee reproduce each class; None for a single fit.
+        Stability of each class; None for a single fit.
 
     Examples
     --------
@@ -103,19 +109,19 @@ class Discovery:
         command: list[str] | None = None,
         verbose: bool = False,
     ) -> Discovery:
-        """The result of a model that was fitted to the rows of `features`.
+        """Build the discovery of a fitted model.
 
         Parameters
         ----------
         model : fitted estimator
         features : FeatureSet
-            The rows of the fit, in the same order.
+            The rows of the fit, in order.
         source : path, optional
-            Where the features were read from.
+            Path of the features.
         duration : float, optional
-            Seconds that the fit took.
+            Duration of the fit in seconds.
         command : list of str, optional
-            The command line, where there was one.
+            The command line, if any.
         verbose : bool
             Show progress on a terminal.
         """
@@ -136,27 +142,27 @@ class Discovery:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The class of every row, in the user's own type; -1, NaN or "" where a row was left out."""
+        """The class of every row, in the user's label type; -1, NaN or "" for rejected rows."""
         return self.assignments.labels
 
     @property
     def given(self) -> NDArray[Any] | None:
-        """The labels that were given; -1, NaN or "" where there was none."""
+        """The given labels; -1, NaN or "" for unlabelled rows."""
         return self.assignments.given
 
     @property
     def confidence(self) -> NDArray[np.float32]:
-        """The model's probability of the class of every row, labelled or not."""
+        """The probability of the class of every row, labelled or not."""
         return self.assignments.confidence
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """True where a row's class is one that had labels."""
+        """True for rows in known classes."""
         return self.assignments.known
 
     @property
     def classes(self) -> NDArray[Any]:
-        """All classes, the known ones first."""
+        """All classes, known classes first."""
         classes: NDArray[Any] = self.model.classes_
         return classes
 
@@ -167,24 +173,46 @@ class Discovery:
         n_known = len(self.model.known_classes_)
         return f"Discovery({len(self)} rows, {n_known} known classes, {len(self.classes) - n_known} new)"
 
+    def _repr_html_(self) -> str:
+        """A table of the new classes for notebooks, below the counts and the expected accuracy."""
+        summaries = self.classes_table()
+        new = sorted((row for row in summaries if not row.known and row.rows), key=lambda row: -row.rows)
+        lines = [*_counts(self, len(new)), f"<p>{_expected_accuracy(self.model)}</p>"]
+        if new:
+            names = ("new class", "rows", "confidence", "stability", "keywords")
+            lines += ["<table><thead><tr>", *(f"<th>{name}</th>" for name in names), "</tr></thead><tbody>"]
+            for row in new[:_SHOWN_CLASSES]:
+                cells = (
+                    row.name,
+                    f"{row.rows:,}",
+                    _percent(row.mean_confidence),
+                    _percent(row.stability),
+                    ", ".join(row.keywords),
+                )
+                lines += ["<tr>", *(f"<td>{html.escape(str(cell))}</td>" for cell in cells), "</tr>"]
+            lines.append("</tbody></table>")
+        if len(new) > _SHOWN_CLASSES:
+            lines.append(f"<p>… and {len(new) - _SHOWN_CLASSES:,} more new classes</p>")
+        return f"<div>{''.join(lines)}</div>"
+
     def classes_table(self) -> list[ClassSummary]:
-        """What there is to know of each class, in the order of `classes`."""
+        """Summaries of the classes, in the order of `classes`."""
         return list(self._summaries)
 
     def label_issues(self) -> list[LabelIssue]:
-        """The labels that look wrong to the members of the committee that did not see them, the most suspect first.
+        """Labels that are probably wrong, according to members that did not see them; most likely errors first.
 
-        ``row`` is the number of the row in this discovery. Empty where there are none, or no committee.
+        ``row`` is the row number in this discovery. Empty without a committee.
         """
         return ranked_issues(self.assignments)
 
     @functools.cached_property
     def _summaries(self) -> list[ClassSummary]:
-        """Keywords of many texts take seconds, and what is printed and the report both want them."""
+        """Cached: keywords of many texts take seconds, and both the terminal and the report use them."""
         return summarise_classes(self.assignments, self.model, self.stability)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
-        """The class of each new row, with how sure the model is of it and the runner-up: see `Predictor.assign`."""
+        """The class of each new row, its confidence and the runner-up; see `Predictor.assign`."""
         return Predictor(self.model, self.space).assign(new, any_encoder=any_encoder, verbose=verbose)
 
     def predict(self, X: FeatureSet | ArrayLike, *, any_encoder: bool = False) -> NDArray[Any]:
@@ -200,33 +228,36 @@ class Discovery:
         any_encoder: bool = False,
         verbose: bool = False,
     ) -> Discovery:
-        """The discovery with new rows, and the classes that they bring; see `InfoMaxEstimator.extend`.
+        """The discovery extended by new rows and their new classes; see `InfoMaxEstimator.extend`.
 
-        Rows with an id that the run has take the place of that row. Where the new rows have no ids of their own, but
-        numbers from 0 on, they are numbered on from those of the run.
+        A new row replaces the row with the same id. New rows without ids are numbered after those of the run.
 
         Parameters
         ----------
         new : FeatureSet
-            Its labels, where it has any, are those that a person has given since.
+            The new rows; some may be labelled.
         source, command, verbose
             As in `from_fit`.
         any_encoder : bool
-            Leave unchecked whether the rows are of the run's encoder.
+            Skip the check that the rows come from the run's encoder.
 
         Raises
         ------
         InputError
-            If the rows are of another width or encoder, none of them is new, or the method cannot be extended.
+            If the rows have another width or encoder, none is new, or the method cannot be extended.
         """
         if not isinstance(self.model, InfoMaxEstimator):
             name = type(self.model).__name__.lower()
-            raise InputError(f"A run of {name} cannot be extended, only one of rpim, pim, tim or rim: fit it again.")
+            raise InputError(
+                f"A run of {name} cannot be extended, only runs of rpim, pim, tim and rim: refit on all rows instead."
+            )
         Predictor(self.model, self.space).check(new, any_encoder=any_encoder)
-        _check_for_news(new, self.provenance)
-        numbered = dataclasses.replace(new, ids=_numbered_on(new.ids, self.ids))
+        _check_new_rows(new, self.provenance)
+        numbered = dataclasses.replace(new, ids=_renumbered(new.ids, self.ids))
         if new.n_labelled == 0 and np.isin(numbered.ids, self.ids).all():
-            raise InputError("The ids of the new rows are all in the run, and none has a label: there is nothing new.")
+            raise InputError(
+                "All ids of the new rows are already in the run, and none is labelled: give new rows or labels."
+            )
         start = time.monotonic()
         model = copy.deepcopy(self.model)
         model.verbose = verbose
@@ -239,7 +270,7 @@ class Discovery:
         before = dataclasses.replace(
             was,
             labels=renamed(was.labels),
-            second=renamed(was.second),
+            runner_up=renamed(was.runner_up),
             suggested=None if suggested is None else renamed(suggested),
         )
         later = assign(model, numbered, model.labels_, verbose=verbose)
@@ -249,38 +280,38 @@ class Discovery:
         return Discovery(assignments, model, {**provenance, "extends": self.provenance}, self.space)
 
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write the assignments to a .csv or .parquet file, whole or not at all."""
+        """Write the assignments to a .csv or .parquet file, atomically."""
         self.assignments.write(path, overwrite=overwrite)
 
     def save(self, folder: StrPath, *, overwrite: bool = False, features: Path | None = None) -> None:
-        """Write the run folder, whole or not at all.
+        """Write the run folder atomically.
 
         Parameters
         ----------
         folder : path
         overwrite : bool
-            Replace a run folder of that name, once the new one is complete.
+            Replace an existing run folder once the new one is complete.
         features : path of a .parquet file, optional
-            The features of the rows, to be moved into the folder.
+            The features of the rows; moved into the folder.
 
         Raises
         ------
         InputError
-            If the folder exists (and is no run folder, or `overwrite` is not said), or cannot be written.
+            If the folder exists (and is not a run folder, or `overwrite` is False), or cannot be written.
         """
         from safetensors.torch import save
 
         facts, tensors = describe(self.model)
         if self.space.directions is not None:
             tensors["space"] = torch.from_numpy(self.space.directions)
-        history = [{name: plain(value) for name, value in step.items()} for step in self.model.history_]
+        history = [{name: json_value(value) for name, value in step.items()} for step in self.model.history_]
         with new_folder(folder, overwrite) as place:
-            # The bytes go through Python's own files, so that a full disk is an OSError with its number.
+            # Written by Python's own files, so that a full disk raises an OSError with errno.
             (place / MODEL_FILE).write_bytes(save(tensors))
             with open(place / ASSIGNMENTS_FILE, "wb") as file:
                 self.assignments.write_parquet(file)
             write_json(place / HISTORY_FILE, history, indent=None)
-            stable = None if self.stability is None else [plain(value) for value in self.stability]
+            stable = None if self.stability is None else [json_value(value) for value in self.stability]
             about = {"rows": len(self), **facts, "stability": stable, "provenance": self.provenance}
             write_json(place / RUN_FILE, {"format": FORMAT, **about})
             if features is not None:
@@ -290,12 +321,12 @@ class Discovery:
 
     @classmethod
     def load(cls, folder: StrPath) -> Discovery:
-        """Read a run folder; its model predicts the same bits as the one that was saved.
+        """Read a run folder; the model predicts exactly as before.
 
         Raises
         ------
         InputError
-            If it is no run folder, a newer one, or damaged.
+            If it is not a run folder, of a newer version, or damaged.
         """
         place = Path(folder)
         facts = read_run_file(place)
@@ -313,7 +344,7 @@ class Discovery:
                 raise ValueError("it does not belong to the rest of the run folder")
         with reading(place / HISTORY_FILE):
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
-            model.history_ = [{name: from_plain(value) for name, value in step.items()} for step in steps]
+            model.history_ = [{name: from_json_value(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
         loaded = cls(assignments, model, provenance, predictor.space, stable)
         if stable is not None:
@@ -325,26 +356,54 @@ class Discovery:
         return loaded
 
 
+def _counts(discovery: Discovery, n_new: int) -> list[str]:
+    """One line of counts for `_repr_html_`."""
+    rows = discovery.assignments
+    unlabelled = ~rows.labelled
+    to_known, rejected = int((rows.known & unlabelled).sum()), int((rows.left_out & unlabelled).sum())
+    to_new = int(unlabelled.sum()) - to_known - rejected
+    counts = [
+        plural(len(discovery), "row"),
+        f"{int(rows.labelled.sum()):,} labelled",
+        f"{to_known:,} assigned to {plural(len(discovery.model.known_classes_), 'known class')}",
+        f"{to_new:,} to {plural(n_new, 'new class')}",
+        *([f"{rejected:,} rejected"] if rejected else []),
+    ]
+    return [f"<p><b>Discovery</b>: {', '.join(counts)}</p>"]
+
+
+def _expected_accuracy(model: DiscoveryEstimator) -> str:
+    """The expected accuracy on known classes for `_repr_html_`."""
+    if getattr(model, "n_members_", 1) == 1:
+        return "Single fit: the confidence is not calibrated."
+    accuracy = _percent(getattr(model, "expected_accuracy_", math.nan))
+    return f"Expected accuracy on known classes: {accuracy} (committee of {model.n_members_})"
+
+
+def _percent(share: float) -> str:
+    return "—" if math.isnan(share) else f"{share:.0%}"
+
+
 def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:
     if stored is None:
         return None
     if len(stored) != n_classes:
         raise ValueError(f"it has the stability of {len(stored)} classes, not of {n_classes}")
-    return np.asarray([from_plain(value) for value in stored], dtype=np.float64)
+    return np.asarray([from_json_value(value) for value in stored], dtype=np.float64)
 
 
-def _check_for_news(new: FeatureSet, provenance: dict[str, Any]) -> None:
-    """Raise where the very same rows and labels are in the run already."""
+def _check_new_rows(new: FeatureSet, provenance: dict[str, Any]) -> None:
+    """Raise if the same rows and labels are already in the run."""
     before: dict[str, Any] | None = provenance
     fingerprint = new.fingerprint()
     while before is not None:
         if before["data"]["fingerprint"] == fingerprint:
-            raise InputError("The new rows are those of the run, with the same labels: there is nothing new.")
+            raise InputError("The new rows are those of the run, with the same labels: give new rows or labels.")
         before = before.get("extends")
 
 
-def _numbered_on(ids: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
-    """The ids, or where they are the numbers of the rows and these are taken, the next numbers."""
+def _renumbered(ids: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
+    """The ids; default ids 0, 1, ... that are taken are replaced by the next free numbers."""
     if taken.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) and len(taken):
         return ids + int(taken.max()) + 1
     return ids
@@ -361,7 +420,7 @@ def _provenance(
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "duration_seconds": None if duration is None else round(duration, 3),
         "command": command,
-        "seed": plain(model.random_state),
+        "seed": json_value(model.random_state),
         "versions": {
             "rpim": __version__,
             "python": platform.python_version(),

@@ -1,9 +1,9 @@
-"""Whether new rows can be embeddings of the encoder that a run was made with.
+"""Detect rows that do not come from the encoder of a run.
 
-Whatever an encoder embeds, the leading principal directions of one pile of its rows hold more of the rows of another
-pile than as many directions drawn at random would. Rows of another encoder, or with their columns in another order,
-have no such preference: of a row that knows nothing of r directions out of D, they hold r / D, more or less. (A row's
-mean over its columns is taken off first, because it stays the same whatever the order; that leaves D - 1 directions.)
+The leading r principal directions of a sample of embeddings explain more variance of other embeddings of the same
+encoder than r random directions do. For rows of another encoder, or with permuted columns, they explain about r / D, as
+for random rows. (The mean of each row over its columns is subtracted first, because it is invariant to permutations;
+that leaves D - 1 dimensions.)
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ N_DIRECTIONS = 128
 MIN_FEATURES = 128
 MIN_FITTED_ROWS = 4 * N_DIRECTIONS
 MIN_ROWS = 32
-"""With fewer features or rows than these, rows of the same encoder could look strange by chance: none are refused."""
+"""With fewer features or rows, the test has no power, and no rows are refused."""
 
 LEAST_ALIGNMENT = 2.0
-"""Rows below it are refused. Rows all alike count as one row, and by chance one row in forty is above."""
+"""Rows with a smaller alignment are refused. Identical rows count as one; by chance one row in forty exceeds it."""
 
-SURE_ALIGNMENT = 2 * LEAST_ALIGNMENT
-"""Where one half of a run's own rows is below it by the directions of the other, none are refused."""
+CLEAR_ALIGNMENT = 2 * LEAST_ALIGNMENT
+"""If one half of the run's own rows has a smaller alignment with the other, no rows are refused."""
 
 _SAMPLE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingSpace:
-    """What is remembered of the embeddings of a run, to compare new ones with.
+    """The embedding space of a run, to compare new rows with.
 
     Parameters
     ----------
     encoder : Any
-        What the metadata of the features call their encoder; None where they do not say.
+        The encoder in the metadata of the features; None if unknown.
     directions : array of shape (D, r), or None
-        The leading principal directions of the rows; None where there were too few rows or features to tell, or the
-        rows have none that lead.
+        The leading principal directions; None with too few rows or features, or if the spectrum is flat.
     """
 
     encoder: Any = None
@@ -50,7 +49,7 @@ class EmbeddingSpace:
 
     @classmethod
     def of(cls, features: FeatureSet) -> EmbeddingSpace:
-        """The space of these rows, from a sample of them."""
+        """Estimate the space from a sample of the rows."""
         from sklearn.utils.extmath import randomized_svd
 
         encoder = features.metadata.get("encoder")
@@ -64,23 +63,23 @@ class EmbeddingSpace:
             return directions
 
         one, other = np.array_split(np.random.RandomState(0).permutation(len(rows)), 2)
-        if _alignment(leading(rows[one]), rows[other]) < SURE_ALIGNMENT:
-            return cls(encoder)  # they prefer no direction themselves, as after whitening
+        if _alignment(leading(rows[one]), rows[other]) < CLEAR_ALIGNMENT:
+            return cls(encoder)  # flat spectrum, as after whitening
         return cls(encoder, np.ascontiguousarray(leading(rows)))  # (D, r)
 
     def alignment(self, features: FeatureSet) -> float | None:
-        """How much more of the rows the directions hold than by chance; None if it cannot be told."""
+        """Excess variance of the rows explained by the directions; None if it cannot be estimated."""
         if self.directions is None:
             return None
         rows = _centred(features.X[:_SAMPLE])  # (n, D)
         return None if len(rows) < MIN_ROWS else _alignment(self.directions, rows)
 
     def check(self, features: FeatureSet) -> None:
-        """Raise where the rows cannot be of the same encoder.
+        """Raise if the rows do not come from the same encoder.
 
-        Rows of another domain pass, and so may a few rows or rows all alike, of which nothing can be said.
+        Rows of another domain pass; few or identical rows may pass, because the test has no power.
         """
-        what_to_do = "embed them with the same encoder, or say --any-encoder (any_encoder=True) to go on"
+        what_to_do = "embed them with the same encoder, or use --any-encoder (any_encoder=True) to skip this check"
         encoder = features.metadata.get("encoder")
         if encoder is not None and self.encoder is not None:
             if encoder != self.encoder:
@@ -91,15 +90,15 @@ class EmbeddingSpace:
         alignment = self.alignment(features)
         if alignment is not None and alignment < LEAST_ALIGNMENT:
             raise InputError(
-                f"The rows lie across the directions of the run's embeddings as if by chance, so they seem to come "
+                f"The rows are not aligned with the principal directions of the run's embeddings, so they seem to come "
                 f"from another encoder: {what_to_do}."
             )
 
 
 def _alignment(directions: NDArray[np.float16], rows: NDArray[np.float32]) -> float:
-    """How much more of the rows the directions hold than by chance.
+    """The z-score of the explained variance under random rows.
 
-    In standard deviations of what they hold of one row drawn at random, a Beta(r / 2, (d - r) / 2) of d = D - 1.
+    The explained share of one random row is Beta(r / 2, (d - r) / 2), with d = D - 1.
     """
     d, r = directions.shape[0] - 1, directions.shape[1]
     held = np.square(rows @ directions.astype(np.float32)).sum(axis=1).mean()
@@ -107,10 +106,10 @@ def _alignment(directions: NDArray[np.float16], rows: NDArray[np.float32]) -> fl
 
 
 def _centred(matrix: NDArray[Any]) -> NDArray[np.float32]:
-    """The rows of length one after their mean over the columns is taken off; rows of equal values are left out."""
+    """Subtract the mean of each row and normalize it; constant rows are dropped."""
     rows: NDArray[np.float64] = matrix.astype(np.float64)
     rows -= rows.mean(axis=1, keepdims=True)
     largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows = rows[largest[:, 0] > 0] / largest[largest > 0][:, None]  # first, so that no square overflows
+    rows = rows[largest[:, 0] > 0] / largest[largest > 0][:, None]  # so that no square overflows
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows.astype(np.float32)

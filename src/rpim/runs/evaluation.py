@@ -1,4 +1,4 @@
-"""A discovery against the truth, where somebody has it: on the rows that had no label, and for display only."""
+"""A discovery compared with the true classes: accuracy on the unlabelled rows, and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -9,23 +9,106 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath
 from rpim.data.checks import label_array
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats.label_files import read_true_classes
-from rpim.data.labels import unlabelled_rows
+from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import (
     GCDAccuracy,
     adjusted_rand_index,
+    contingency,
     gcd_accuracy,
     gcd_accuracy_v1,
     normalized_mutual_information,
     orca_accuracy,
 )
 from rpim.runs.discovery import Discovery
-from rpim.runs.saved_model import plain
+from rpim.runs.saved_model import json_value
+
+ENOUGH_ROWS = 10
+"""Smaller classes say little about a method."""
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Confusion matrix of true and found classes; each found class is in the column of its matched true class.
+
+    The matching is that of GCD accuracy v2, so the share of rows on the diagonal is All. Known classes come first.
+    """
+
+    counts: IntArray  # (K, K or more); columns beyond K are unmatched found classes
+    classes: IntArray  # (K,) the true classes, in the order of the rows
+    n_known: int
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Row-normalized counts. (K, K or more)"""
+        shares: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, keepdims=True)
+        return shares
+
+    @property
+    def blocks(self) -> NDArray[np.float64]:
+        """[[known in known, known in unknown], [unknown in known, unknown in unknown]], as shares of each row.
+
+        Unmatched found classes count as unknown. NaN without rows.
+        """
+        k = self.n_known
+        sums = np.array([[part[:, :k].sum(), part[:, k:].sum()] for part in (self.counts[:k], self.counts[k:])])
+        with np.errstate(invalid="ignore"):
+            blocks: NDArray[np.float64] = sums / sums.sum(axis=1, keepdims=True)
+        return blocks
+
+
+def confusion(truth: IntArray, predicted: IntArray, known: IntArray) -> Confusion:
+    """Confusion matrix after matching found classes with true ones.
+
+    Examples
+    --------
+    >>> confusion(np.array([0, 0, 1, 1]), np.array([7, 7, 5, 7]), known=np.array([1])).counts.tolist()
+    [[1, 1], [0, 2]]
+    """
+    true_classes, t = np.unique(truth, return_inverse=True)
+    found, p = np.unique(predicted, return_inverse=True)
+    counts = contingency(t, p, len(true_classes), len(found))
+    matched, columns = linear_sum_assignment(counts, maximize=True)
+    rest = np.setdiff1d(np.arange(len(found)), columns)
+    square = np.zeros((len(true_classes), len(true_classes)), dtype=np.int64)
+    square[:, matched] = counts[:, columns]
+    is_known = np.isin(true_classes, known)
+    order = np.concatenate([np.flatnonzero(is_known), np.flatnonzero(~is_known)])
+    ordered = np.hstack([square[np.ix_(order, order)], counts[np.ix_(order, rest)]])
+    return Confusion(ordered, true_classes[order], int(is_known.sum()))
+
+
+def most_confused(truth: IntArray, predicted: IntArray, known: IntArray, n: int = 1) -> list[int]:
+    """The unknown classes with the largest share of rows assigned to known classes, worst first.
+
+    Classes with fewer than 10 rows count only if there is no larger one. Ties are broken by size.
+
+    Examples
+    --------
+    >>> most_confused(np.array([5, 5, 6, 6]), np.array([9, 0, 0, 0]), known=np.array([0]), n=2)
+    [6, 5]
+    """
+    unknown = truth[~np.isin(truth, known)]
+    taken = np.isin(predicted, known)[~np.isin(truth, known)]
+    classes, codes, sizes = np.unique(unknown, return_inverse=True, return_counts=True)
+    shares = np.bincount(codes, weights=taken, minlength=len(classes)) / np.maximum(sizes, 1)
+    enough = sizes >= ENOUGH_ROWS
+    candidates = [k for k in range(len(classes)) if shares[k] > 0 and (enough[k] or not enough.any())]
+    candidates.sort(key=lambda k: (-shares[k], -sizes[k], classes[k]))
+    return [int(classes[k]) for k in candidates[:n]]
+
+
+def taken_by(truth: IntArray, predicted: IntArray, known: IntArray, unknown_class: int) -> int | None:
+    """The known class to which most of the confused rows of this class are assigned."""
+    given: NDArray[Any] = predicted[(truth == unknown_class) & np.isin(predicted, known)]
+    return int(np.bincount(given).argmax()) if len(given) else None
+
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
     "v2": gcd_accuracy,
@@ -36,12 +119,12 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike, ArrayLike], GCDAccuracy]] = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy on the unlabelled rows with a known truth and a class; a share without rows is NaN."""
+    """Accuracy on unlabelled rows with a true class, rejected rows excluded; NaN for a group without rows."""
 
     metric: str
     rows: int
     left_out: int
-    """Rows with a known truth that were given no class, and count neither as right nor as wrong."""
+    """Rejected rows with a true class; they are excluded from the accuracy."""
     all: float
     known: float
     unknown: float
@@ -49,27 +132,29 @@ class Evaluation:
     ari: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON: None where a number is NaN."""
-        return {name: plain(value) for name, value in asdict(self).items()}
+        """JSON-serializable: NaN becomes None."""
+        return {name: json_value(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
         return str(GCDAccuracy(self.all, self.known, self.unknown))
 
 
 def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Evaluation:
-    """Compare the unlabelled rows with the truth.
+    """Evaluate the unlabelled rows against the true classes.
 
     Parameters
     ----------
     discovery : Discovery
     truth : array-like with one value per row
-        Rows whose truth is -1, None, NaN or "" are left out.
+        Rows whose true class is -1, None, NaN or "" are excluded.
     metric : {"v2", "v1", "orca"}
-        Which reading of GCD accuracy.
+        Definition of GCD accuracy.
     """
     values = np.asarray(truth)
     if values.ndim != 1 or len(values) != len(discovery):
-        raise InputError(f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one per row.")
+        raise InputError(
+            f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one value per row."
+        )
     known = discovery.model.known_classes_
     if (values.dtype.kind in "UO") != (known.dtype.kind == "U"):
         kinds = ("text", "numbers") if values.dtype.kind in "UO" else ("numbers", "text")
@@ -78,7 +163,9 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
     left_out = rows & discovery.assignments.left_out
     rows &= ~left_out
     if not rows.any():
-        raise InputError("No unlabelled row has a truth, so there is nothing to evaluate: give the truth of some.")
+        raise InputError(
+            "No unlabelled row has a true class, so there is nothing to evaluate: give the true classes of some."
+        )
     true, predicted = values[rows], discovery.labels[rows]
     accuracy = METRICS[metric](true, predicted, known)
     return Evaluation(
@@ -92,16 +179,16 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
 
 
 def read_truth(path: StrPath, ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:
-    """The truth of the rows with these ids, in their order.
+    """Read the true classes of the rows with these ids, in order.
 
     Parameters
     ----------
     path : path
-        Any labels file (.npy, .csv, .txt, .json, .parquet), an .npz with ``truth``, or PIM's folder. Where it has ids
-        they are matched with `ids`; otherwise it has one value per row.
+        Any labels file (.npy, .csv, .txt, .json, .parquet), an .npz with ``truth``, or a PIM folder. If the file has
+        ids, they are matched with `ids`; otherwise it has one value per row.
     ids : array of the run's ids
     column : str, optional
-        The column (or .npz key), where it is not called truth, targets, label, labels or y.
+        Column (or .npz key), if it is not called truth, targets, label, labels or y.
     """
     file = Path(path)
     values: Any = FeatureSet.read(file).truth if file.is_dir() else read_true_classes(file, ids, column)

@@ -1,7 +1,7 @@
 """Keywords of classes from the texts of their rows, and the names that they suggest for new classes.
 
-Words are ranked by class-based TF-IDF (Grootendorst, "BERTopic", 2022), and those that come in pairs shown as pairs. No
-language is assumed: function words are those that are spread evenly over the classes.
+Words are ranked by class-based TF-IDF (Grootendorst, "BERTopic", 2022), and frequent pairs are shown as pairs. No
+language is assumed: function words are those that occur evenly in all classes.
 """
 
 from __future__ import annotations
@@ -19,34 +19,84 @@ from scipy.sparse import csr_array
 from scipy.special import entr
 from sklearn.feature_extraction.text import CountVectorizer
 
-from rpim.runs.words import alike, is_paired, joined, words_of
+_PAIRED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana and Han: no spaces between words
+_MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u1000-\u109f"  # vowel signs: not in \w
+_LETTER = rf"[^\W_{_PAIRED}]"
+_WORD = re.compile(rf"[{_PAIRED}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|'{_LETTER}+)*")
+_IS_PAIRED = re.compile(f"[{_PAIRED}]")
+
+
+def words_of(text: str) -> list[str]:
+    """The lower-case words of a text without numbers; Han and kana as overlapping character bigrams.
+
+    Bigrams need no dictionary. Thai, Lao, Khmer and Burmese are split at spaces, often into whole phrases.
+
+    >>> words_of("I haven't got my 2 Cards: top-up?"), words_of("信用卡")
+    (['i', "haven't", 'got', 'my', 'cards', 'top', 'up'], ['信用', '用卡'])
+    """
+    words = [word for word in _WORD.findall(text.lower().replace("’", "'")) if not word.isnumeric()]
+    if _IS_PAIRED.search(text) is None:
+        return words
+    return [pair for word in words for pair in (_pairs(word) if is_paired(word) else [word])]
+
+
+def _pairs(word: str) -> list[str]:
+    return [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
+
+
+def is_paired(word: str) -> bool:
+    """Whether the word is in a script that is split into character bigrams."""
+    return _IS_PAIRED.match(word) is not None
+
+
+def alike(a: str, b: str) -> bool:
+    """Whether two words differ only in a short ending, as inflected forms do.
+
+    >>> alike("card", "cards"), alike("delivery", "delivered"), alike("card", "care")
+    (True, True, False)
+    """
+    short, long = sorted((len(a), len(b)))
+    stem = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), short)
+    return a == b or (long - stem <= 3 and (stem >= 4 or stem == short == 3))
+
+
+def joined(words: list[str]) -> str:
+    """Join one or two words; overlapping bigrams become one word.
+
+    >>> joined(["top", "up"]), joined(["信用", "用卡"])
+    ('top up', '信用卡')
+    """
+    first, *second = words
+    if second and is_paired(first) and first[-1] == second[0][0]:
+        return first + second[0][1:]
+    return " ".join(words)
+
 
 N_WORDS = 5
 NAME_WORDS = 2
-"""A name takes keywords until it has so many words, which makes three at most unless it has to be lengthened."""
+"""A name takes keywords until it has this many words: at most three, unless it must be lengthened to be unique."""
 COMMON, COMMON_SHORT, SHORT = 0.85, 0.75, 3
-"""A word that is spread more evenly than the first is a function word; for one of at most three letters the second will
-do, since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
+"""A word spread more evenly than COMMON is a function word; for words of at most SHORT letters it is COMMON_SHORT,
+since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
 PAIR_SHARE = 0.5
-"""A word is shown with its neighbor where the two stand together in so large a share of its use in the class."""
+"""A word is shown with its neighbor if the pair makes up this share of the word's uses in the class."""
 MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 30_000, 20, 400
-"""What is read, so that memory stays in bounds: rows in all, shared out evenly but never fewer a class than the second,
-and characters of each text."""
+"""Limits on what is read, to bound memory: rows in all (at least MIN_ROWS per class), and characters per text."""
 
 
 def keywords(
     texts: Sequence[str], codes: NDArray[np.integer[Any]], n_classes: int, n_words: int = N_WORDS
 ) -> list[list[str]]:
-    """The words, or pairs of words, that tell each class from the others, the best first.
+    """The words and word pairs that distinguish each class from the others, best first.
 
     Parameters
     ----------
     texts : sequence of N strings
     codes : array of N ints
-        The number of each row's class; rows with -1 are left out.
+        The class number of each row; rows with -1 are excluded.
     n_classes : int
     n_words : int
-        At most so many keywords a class. A class without rows, or without words of its own, has none.
+        Maximum number of keywords per class. A class without rows or distinctive words has none.
 
     Examples
     --------
@@ -63,12 +113,12 @@ def keywords(
     says_little = spread > np.array([_allowed_spread(word) for word in words])
     pairs, pair_counts = _count(read, words[says_little], size=2)
     of_pairs = _of_classes(members, pair_counts)
-    # The formula alone is lenient with words that many classes use.
+    # TF-IDF alone does not penalise enough words that many classes use.
     scores = class_tf_idf(frequencies).data * np.where(says_little, 0.0, 1.0 - spread)[frequencies.indices]
     chosen = []
     for k in range(n_classes):
         own = slice(*frequencies.indptr[k : k + 2])
-        # What one row alone has comes last; the words are in alphabetical order, which decides between equals.
+        # Words of a single row come last; ties are broken alphabetically.
         order = np.lexsort((-scores[own], in_rows.data[own] < 2, scores[own] == 0.0))[: np.count_nonzero(scores[own])]
         own_words = dict(zip(words[frequencies.indices[own]][order], frequencies.data[own][order], strict=True))
         own = slice(*of_pairs.indptr[k : k + 2])
@@ -79,7 +129,7 @@ def keywords(
 
 
 def class_tf_idf(frequencies: csr_array) -> csr_array:
-    """tf(t, c) · log(1 + A / f(t)): how often class c has term t, and f(t) all classes, which have A words on average.
+    """Class-based TF-IDF: tf(t, c) · log(1 + A / f(t)), f(t) the total frequency of t, A the mean words per class.
 
     Both arrays are (n_classes, V); classes without words do not count in A.
     """
@@ -90,10 +140,10 @@ def class_tf_idf(frequencies: csr_array) -> csr_array:
 
 
 def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> list[str]:
-    """A name for each class by its keywords, no two alike and none alike to those taken; "" where it has none.
+    """A unique name for each class from its keywords, different from the names taken; "" without keywords.
 
-    Names are alike if they have the same words, in whatever order. Such names are lengthened by the next keyword, and
-    numbered where there is none left.
+    Names with the same words in any order count as equal. They are lengthened by the next keyword, or numbered if there
+    is none left.
 
     >>> suggest_names([["pin", "change"], ["lost card", "phone"], ["change", "pin", "atm"], []], ["lost_card"])
     ['pin change', 'lost card phone', 'change pin atm', '']
@@ -116,7 +166,7 @@ def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> li
 
 
 def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.int64]:
-    """The rows that are read: evenly spaced among those of each class, in the order of classes."""
+    """The rows to read: evenly spaced within each class, ordered by class."""
     limit = max(MAX_ROWS // max(n_classes, 1), MIN_ROWS)
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(n_classes + 1))
@@ -128,7 +178,7 @@ def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np
 
 
 def _count(texts: list[str], left_out: Iterable[str] = (), size: int = 1) -> tuple[NDArray[np.object_], csr_array]:
-    """The terms of so many words in alphabetical order, and how often each text has each. (V,), (N, V)"""
+    """The terms of `size` words in alphabetical order, and their counts in each text. (V,), (N, V)"""
     vectoriser = CountVectorizer(
         tokenizer=words_of,
         token_pattern=None,
@@ -136,21 +186,21 @@ def _count(texts: list[str], left_out: Iterable[str] = (), size: int = 1) -> tup
         stop_words=list(left_out) or None,
         ngram_range=(size, size),
     )
-    if not any(map(vectoriser.build_analyzer(), texts)):  # which it takes for an error
+    if not any(map(vectoriser.build_analyzer(), texts)):  # CountVectorizer raises on an empty vocabulary
         return np.empty(0, dtype=object), csr_array((len(texts), 0))
     counts = vectoriser.fit_transform(texts)
     return vectoriser.get_feature_names_out(), csr_array(counts)
 
 
 def _of_classes(members: csr_array, counts: csr_array) -> csr_array:
-    """The counts of rows added up for each class. (n_classes, V)"""
+    """Sum the counts of rows over each class. (n_classes, V)"""
     added_up = csr_array(members @ counts)
     added_up.sort_indices()
     return added_up
 
 
 def _spread(in_rows: csr_array, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How evenly the classes use each word, from 0 (one alone) to 1 (in the same share of the rows of each). (V,)"""
+    """How evenly each word is spread over the classes: normalized entropy, 0 (one class) to 1 (all equally). (V,)"""
     n_words = in_rows.shape[1]
     rows, columns = in_rows.tocoo().coords
     shares = in_rows.data / sizes[rows]
@@ -161,16 +211,16 @@ def _spread(in_rows: csr_array, sizes: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _allowed_spread(word: str) -> float:
-    """How evenly a word may be spread and still be a keyword; a single letter never is one."""
+    """The largest spread of a keyword; single letters are never keywords."""
     if is_paired(word) or len(word) > SHORT:
         return COMMON
     return COMMON_SHORT if len(word) > 1 else -1.0
 
 
 def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> list[str]:
-    """The first words that say something new, each with its neighbor where it has one.
+    """Choose the best words that add something new, each extended to a frequent pair.
 
-    Words and pairs are given with how often the class has them, and the words best first.
+    `words` (best first) and `pairs` map to their frequencies in the class.
     """
     pair_of: dict[str, str] = {}
     for pair in sorted(pairs, key=lambda pair: -pairs[pair]):
@@ -192,7 +242,7 @@ def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> l
 
 
 def _name(terms: Sequence[str], n_words: int) -> str:
-    """The words of the first terms, each once, until there are enough."""
+    """The distinct words of the first terms, until there are `n_words`."""
     words: list[str] = []
     for term in terms:
         if len(words) < n_words:
@@ -201,5 +251,5 @@ def _name(terms: Sequence[str], n_words: int) -> str:
 
 
 def _key(name: str) -> tuple[str, ...]:
-    """What makes two names alike: the same words in any order and spelling."""
+    """Two names with the same key are equal: same words, in any order and case."""
     return tuple(sorted(re.findall(r"[^\W_]+", name.lower())))

@@ -1,4 +1,4 @@
-"""Labels that look wrong: from the model to the columns of a run, back to a ranked list, and to a file."""
+"""Label issues: from the model to the columns of a run, to a ranked list, and to a file."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.class_summaries import SUFFIXES, write_records
-from rpim.runs.saved_model import plain
+from rpim.runs.saved_model import json_value
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How many labels a run has, how many of them were checked, and how many of those look wrong."""
+    """The number of labels of a run, of checked labels, and of label issues."""
 
     labels: int
     checked: int
-    suspect: int
+    issues: int
 
     @classmethod
     def of(cls, rows: Assignments) -> LabelCounts | None:
-        """None where there was no committee to check them."""
+        """Count them; None without a committee."""
         if rows.label_quality is None:
             return None
-        suspect = 0 if rows.suggested is None else int((~unlabelled_rows(rows.suggested)).sum())
-        return cls(int(rows.labelled.sum()), int((~np.isnan(rows.label_quality)).sum()), suspect)
+        issues = 0 if rows.suggested is None else int((~unlabelled_rows(rows.suggested)).sum())
+        return cls(int(rows.labelled.sum()), int((~np.isnan(rows.label_quality)).sum()), issues)
 
-    def in_words(self, run: StrPath | None = None) -> str:
-        """One sentence; with the folder of the run, it says how to list the labels.
+    def sentence(self, run: StrPath | None = None) -> str:
+        """One sentence; with the run folder, it names the command that lists the issues.
 
-        >>> LabelCounts(2436, 2436, 30).in_words("run")
-        '30 of 2,436 labels look wrong: rpim classes run --label-issues lists them.'
-        >>> LabelCounts(12, 8, 0).in_words()
-        'None of 12 labels looks wrong (8 were checked).'
+        >>> LabelCounts(2436, 2436, 30).sentence("run")
+        '30 of 2,436 labels are probably wrong: rpim classes run --label-issues lists them.'
+        >>> LabelCounts(12, 8, 0).sentence()
+        'None of 12 labels is probably wrong (8 were checked).'
         """
         if not self.checked:
-            return "No label could be checked: that takes at least two labelled rows of a class."
+            return "No label could be checked: a class needs at least two labelled rows."
         checked = "" if self.checked == self.labels else f" ({self.checked:,} were checked)"
-        if not self.suspect:
-            return f"None of {self.labels:,} labels looks wrong{checked}."
-        verb, them = ("looks", "it") if self.suspect == 1 else ("look", "them")
+        if not self.issues:
+            return f"None of {self.labels:,} labels is probably wrong{checked}."
+        verb, them = ("is", "it") if self.issues == 1 else ("are", "them")
         where = "" if run is None else f": rpim classes {shlex.quote(str(run))} --label-issues lists {them}"
-        return f"{self.suspect:,} of {self.labels:,} labels {verb} wrong{checked}{where}."
+        return f"{self.issues:,} of {self.labels:,} labels {verb} probably wrong{checked}{where}."
 
 
 def with_label_checks(rows: Assignments, model: DiscoveryEstimator) -> Assignments:
-    """The rows of a fit with what its committee says of their labels; as they are where there was none."""
+    """Add the label checks of the committee; unchanged without a committee."""
     if getattr(model, "n_members_", 1) == 1:
         return rows
     issues: list[LabelIssue] = model.label_issues_
@@ -73,14 +73,14 @@ def with_label_checks(rows: Assignments, model: DiscoveryEstimator) -> Assignmen
 
 
 def ranked_issues(rows: Assignments) -> list[LabelIssue]:
-    """The labels that look wrong, the most suspect first: by how much likelier the suggested class is."""
+    """The label issues, most likely errors first: ranked by the margin of the suggested class."""
     given, quality, suggested = rows.given, rows.label_quality, rows.suggested
     if given is None or quality is None or suggested is None:
         return []
     confidence = rows.suggested_confidence
     confidence = np.full_like(quality, np.nan) if confidence is None else confidence
-    suspect = np.flatnonzero(~unlabelled_rows(suggested))
-    ranked = suspect[np.argsort((quality - np.nan_to_num(confidence))[suspect], kind="stable")]
+    found = np.flatnonzero(~unlabelled_rows(suggested))
+    ranked = found[np.argsort((quality - np.nan_to_num(confidence))[found], kind="stable")]
     return [
         LabelIssue(row, given[row], suggested[row], float(quality[row]), float(confidence[row]))
         for row in ranked.tolist()
@@ -90,12 +90,12 @@ def ranked_issues(rows: Assignments) -> list[LabelIssue]:
 def write_label_issues(
     rows: Assignments, issues: Sequence[LabelIssue], path: StrPath, *, overwrite: bool = False
 ) -> None:
-    """Write a .csv or .json file, whole or not at all."""
+    """Write a .csv or .json file atomically."""
     target = check_export(path, overwrite, SUFFIXES)
     names = ["id", "label", "suggested", "label_quality", "confidence"]
     shown = {name: values for name, values in (("text", rows.texts), ("path", rows.paths)) if values is not None}
     records: list[dict[str, Any]] = []
     for row, *facts in issues:
-        cells = [plain(value) for value in (rows.ids[row], *facts)]
+        cells = [json_value(value) for value in (rows.ids[row], *facts)]
         records.append(dict(zip(names, cells, strict=True)) | {name: values[row] for name, values in shown.items()})
     write_records([*names, *shown], records, target)

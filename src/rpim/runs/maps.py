@@ -1,4 +1,4 @@
-"""A map of the rows in two dimensions, for people to look at; nothing is ever decided by it.
+"""A 2-D map of the rows, for visualization only.
 
 UMAP: McInnes, Healy and Melville, "UMAP: Uniform Manifold Approximation and Projection for Dimension Reduction", 2018.
 """
@@ -18,34 +18,34 @@ FloatArray = NDArray[np.float32]
 
 UMAP_MAP, PRINCIPAL_MAP = "UMAP", "principal directions"
 N_DIRECTIONS = 50
-"""Of the rows, that UMAP sees: more cost time and change no map that we have looked at."""
+"""Number of principal directions given to UMAP: more are slower and did not change the maps we inspected."""
 N_NEIGHBORS = 15
-_PLACED_BY = 5
-"""Fitted rows by which a row that was not fitted finds its place."""
+_N_ANCHORS = 5
+"""Number of nearest fitted rows that determine the position of another row."""
 
 
 def kind_of_map() -> str:
-    """What `two_dimensional` makes here: "UMAP", or "principal directions" where umap-learn is not installed."""
+    """The map that `two_dimensional` computes: "UMAP", or "principal directions" without umap-learn."""
     return PRINCIPAL_MAP if importlib.util.find_spec("umap") is None else UMAP_MAP
 
 
 def two_dimensional(
     rows: NDArray[np.floating], *, random_state: int = 0, max_fitted: int = 20_000, verbose: bool = False
 ) -> FloatArray:
-    """A place on a map for each row. (N, 2)
+    """The 2-D position of each row. (N, 2)
 
-    Give it the refined rows of a model (``model.transform``), so that classes are seen as the model sees them.
+    Use the refined rows of a model (``model.transform``), so that the map shows the space the model classifies in.
 
     Parameters
     ----------
     rows : array of shape (N, D)
-        Of length one.
+        Rows of unit length.
     random_state : int
-        Makes the map repeatable, and chooses the rows that are fitted.
+        Seed of UMAP and of the sample of fitted rows.
     max_fitted : int
-        UMAP is fitted to at most so many rows; the others go where their nearest fitted rows are.
+        Maximum number of rows that UMAP is fitted to; the others are placed near their nearest fitted rows.
     verbose : bool
-        Say on standard error which kind of map it is.
+        Print the kind of map to stderr.
     """
     kind = kind_of_map()
     if verbose:
@@ -57,11 +57,11 @@ def two_dimensional(
     if len(rows) <= max_fitted:
         return _umap(reduced, random_state)
     fitted = np.sort(np.random.RandomState(random_state).permutation(len(rows))[:max_fitted])
-    return placed_among(reduced, fitted, _umap(reduced[fitted], random_state))
+    return interpolate_positions(reduced, fitted, _umap(reduced[fitted], random_state))
 
 
 def principal_map(rows: NDArray[np.floating]) -> FloatArray:
-    """The rows in their two leading principal directions, centred. (N, 2)
+    """The rows projected on their first two principal components. (N, 2)
 
     >>> principal_map(np.array([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]])).round(6).tolist()[0]
     [3.0, 0.0]
@@ -71,7 +71,7 @@ def principal_map(rows: NDArray[np.floating]) -> FloatArray:
 
 
 def leading(rows: NDArray[np.floating], n_directions: int, *, centred: bool = False) -> FloatArray:
-    """The rows in their leading directions; of each, the largest entry is positive. (N, n_directions) or fewer"""
+    """The rows projected on their leading principal directions, with a fixed sign. (N, n_directions) or fewer"""
     n_rows, n_features = rows.shape
     middle = rows.mean(axis=0, dtype=np.float64) if centred else np.zeros(n_features)  # (D,)
     if not centred and n_features <= n_directions:
@@ -88,12 +88,12 @@ def leading(rows: NDArray[np.floating], n_directions: int, *, centred: bool = Fa
     return reduced
 
 
-def placed_among(rows: FloatArray, fitted: NDArray[np.int64], on_map: FloatArray) -> FloatArray:
-    """Every row on the map of some: a row that was not fitted goes between its nearest fitted ones, nearer the nearest.
+def interpolate_positions(rows: FloatArray, fitted: NDArray[np.int64], on_map: FloatArray) -> FloatArray:
+    """Positions of all rows, given those of some: the others are weighted means of their nearest fitted rows.
 
     >>> rows = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=np.float32)
     >>> places = np.array([[5.0, 5.0], [7.0, 7.0]], dtype=np.float32)
-    >>> placed_among(rows, np.array([0, 1]), places).round(2).tolist()
+    >>> interpolate_positions(rows, np.array([0, 1]), places).round(2).tolist()
     [[5.0, 5.0], [7.0, 7.0], [7.0, 7.0]]
     """
     places = np.empty((len(rows), 2), dtype=np.float32)
@@ -101,13 +101,13 @@ def placed_among(rows: FloatArray, fitted: NDArray[np.int64], on_map: FloatArray
     others = np.setdiff1d(np.arange(len(rows)), fitted)
     anchors = rows[fitted]  # (n_fitted, D)
     squares = np.einsum("nd,nd->n", anchors, anchors)
-    count = min(_PLACED_BY, len(fitted))
+    count = min(_N_ANCHORS, len(fitted))
     for block in row_blocks(len(others), len(fitted)):
         some = rows[others[block]]  # (n, D)
         distances = squares - 2 * (some @ anchors.T) + np.einsum("nd,nd->n", some, some)[:, None]  # (n, n_fitted)
         nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
         squared = np.take_along_axis(distances, nearest, axis=1).clip(min=1e-9)
-        # Fourth power of the distance: a row between two groups goes to one of them rather than into the gap.
+        # Fourth power of the distance: a row between two groups is drawn to one of them, not into the gap.
         weights = squared**-2
         weights /= weights.sum(axis=1, keepdims=True)
         places[others[block]] = np.einsum("nk,nkd->nd", weights, on_map[nearest])
@@ -118,7 +118,7 @@ def _umap(rows: FloatArray, random_state: int) -> FloatArray:
     from umap import UMAP  # compiles for seconds
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of parts of the graph that hang together with nothing: duplicates make such
+        warnings.simplefilter("ignore")  # about disconnected components, which duplicates cause
         on_map = UMAP(
             n_neighbors=min(N_NEIGHBORS, len(rows) - 1), min_dist=0.1, random_state=random_state, n_jobs=1
         ).fit_transform(rows)

@@ -1,4 +1,4 @@
-"""Predictor: the classes of a run for rows it has never seen, in files of any size."""
+"""Predictor: classify new rows with the model of a run, in files of any size."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rpim.runs.saved_model import restore
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """All of a run that new rows need. Unlike a `Discovery`, it does not grow with the rows of the run.
+    """The model of a run, for prediction. Unlike a `Discovery`, its size does not depend on the rows of the run.
 
     Parameters
     ----------
     model : fitted estimator
-        From a run folder it has neither ``labels_`` nor ``history_``, which are about the rows of the run.
+        If read from a run folder, it has no ``labels_`` and no ``history_``.
     space : EmbeddingSpace
-        What rows of the same encoder look like.
+        Detects rows of another encoder.
 
     Examples
     --------
@@ -47,18 +47,18 @@ class Predictor:
 
     @classmethod
     def load(cls, folder: StrPath) -> Predictor:
-        """Read what prediction needs of a run folder.
+        """Read the model of a run folder.
 
         Raises
         ------
         InputError
-            If it is no run folder, a newer one, or damaged.
+            If it is not a run folder, of a newer version, or damaged.
         """
         return cls.from_facts(Path(folder), read_run_file(Path(folder)))
 
     @classmethod
     def from_facts(cls, folder: Path, facts: dict[str, Any]) -> Predictor:
-        """The same, where ``run.json`` has been read already."""
+        """Read the model, given the contents of ``run.json``."""
         from safetensors.torch import load
 
         with reading(folder / MODEL_FILE):
@@ -66,25 +66,25 @@ class Predictor:
         with reading(folder / RUN_FILE):
             model = restore(facts, tensors)
             encoder = facts["provenance"].get("data", {}).get("metadata", {}).get("encoder")
-            # It is not there where there were too few rows, or the run is from before there was one.
+            # Missing if there were too few rows, or in runs of older versions.
             directions = tensors["space"].numpy() if "space" in tensors else None
             if directions is not None and len(directions) != model.n_features_in_:
                 raise ValueError(f"the space has {len(directions)} features, not {model.n_features_in_}")
             return cls(model, EmbeddingSpace(encoder, directions))
 
     def check(self, features: FeatureSet, *, any_encoder: bool = False) -> None:
-        """Raise where the rows are of another width, or seem to be of another encoder."""
+        """Raise if the rows have another width, or seem to come from another encoder."""
         check_width(self.model, features)
         if not any_encoder:
             self.space.check(features)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
-        """The class of each new row, with how sure the model is of it and the runner-up.
+        """The class of each new row, its confidence and the runner-up.
 
         Raises
         ------
         InputError
-            If the rows are of another width or encoder; `any_encoder` leaves the encoder unchecked.
+            If the rows have another width or encoder; `any_encoder` skips the check of the encoder.
         """
         features = new if isinstance(new, FeatureSet) else FeatureSet.from_arrays(new)
         self.check(features, any_encoder=any_encoder)
@@ -102,23 +102,23 @@ class Predictor:
         overwrite: bool = False,
         verbose: bool = False,
     ) -> None:
-        """`assign` for a file of any size, in memory that does not grow with it.
+        """`assign` for a file of any size, in constant memory.
 
         Parameters
         ----------
         path : path
-            Whatever `FeatureStream` reads.
+            Any format that `FeatureStream` reads.
         output : path of a .csv or .parquet file, optional
-            It is written whole or not at all. Where none is given, lines of .csv are printed as they come.
+            Written atomically. If omitted, CSV lines are printed.
         feature_column : str, optional
-            The .parquet column (or .npz key) with the features, where several could be meant.
+            .parquet column (or .npz key) with the features, if ambiguous.
         probabilities : bool
-            Add the probability of every class: a column for each in a .csv, ``probability_NAME``; in a .parquet a
-            column of lists, ``probabilities``, in the order of the file's metadata ``rpim_classes``.
+            Add the probability of every class: in a .csv one column ``probability_NAME`` per class; in a .parquet a
+            list column ``probabilities``, in the order of the file's metadata ``rpim_classes``.
         refined : bool
-            Add h(x), a column of lists, ``refined``; for .parquet alone.
+            Add h(x) as a list column ``refined``; .parquet only.
         any_encoder, overwrite, verbose : bool
-            Go on whatever the rows look like; replace a file that exists; show progress on a terminal.
+            Skip the check of the encoder; replace an existing file; show progress on a terminal.
         """
         target = _checked_output(output, refined=refined, overwrite=overwrite)
         stream = FeatureStream(path, feature_column=feature_column)
@@ -132,7 +132,7 @@ class Predictor:
                 progress.advance(len(block))
 
     def columns(self, block: FeatureSet, probabilities: bool, refined: bool, *, in_lists: bool) -> dict[str, Any]:
-        """What is written of these rows; see `assign_file`. A .parquet holds probabilities in lists."""
+        """The output columns of these rows; see `assign_file`. `in_lists` is for .parquet."""
         columns = assign(self.model, block).columns()
         if probabilities or refined:
             rows = block.rows(normalize=self.model.normalize)  # (n, D)
@@ -157,15 +157,17 @@ class Predictor:
                 yield table
 
     def new_table(self, target: Path) -> contextlib.AbstractContextManager[Table]:
-        """A file for `columns` of blocks, which says what the classes are."""
+        """Open an output file with the classes in its metadata."""
         return new_table(target, {"rpim_classes": self.model.classes_.tolist()})
 
 
 def _checked_output(output: StrPath | None, *, refined: bool, overwrite: bool) -> Path | None:
-    """The file that may be written with what it is asked to hold; None for standard output."""
+    """Check the output file and its format; None for stdout."""
     target = None if output is None else check_export(output, overwrite)
     if refined and not _has_lists(target):
-        raise InputError("Refined rows are lists of numbers, which go into a .parquet file only: give -o FILE.parquet.")
+        raise InputError(
+            "Refined rows are lists of numbers, which only a .parquet file can hold: give -o FILE.parquet."
+        )
     return target
 
 

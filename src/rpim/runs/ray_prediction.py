@@ -1,6 +1,6 @@
-"""Prediction spread over a cluster: each worker loads the model once, and takes one span of rows after the other.
+"""Distributed prediction: each Ray worker loads the model once and processes spans of rows.
 
-Ray Data hands out the spans. The result is a folder of .parquet files, with the columns that ``rpim predict`` writes.
+Ray Data schedules the spans. The result is a folder of .parquet files with the columns of ``rpim predict``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rpim.runs.run_folder import MODEL_FILE
 
 FILES = 64
 MOST = 16
-"""Blocks of rows a file: so that there are some 64 files to share out, but no huge ones."""
+"""Maximum blocks of rows per file; about 64 files are written."""
 
 
 def predict_on_ray(
@@ -33,25 +33,25 @@ def predict_on_ray(
     overwrite: bool = False,
     verbose: bool = False,
 ) -> None:
-    """`Predictor.assign_file` by the workers of the cluster that this process has joined, into a folder.
+    """`Predictor.assign_file` on the workers of the connected Ray cluster, into a folder.
 
-    What is done is kept in ``OUTPUT.parts`` until all of it is: called again with the same arguments, it goes on.
+    Finished files are kept in ``OUTPUT.parts`` until the end; a call with the same arguments resumes.
 
     Parameters
     ----------
     run : path of the run folder
     new : path of an .npy or .parquet file, or of a folder of either
-        As run and output on a disk that all machines share.
+        Like `run` and `output`, on a disk that all machines share.
     output : path of the folder to write
     workers : int
-        How many.
+        Number of workers.
     feature_column, probabilities, refined, any_encoder, overwrite, verbose
         As in `Predictor.assign_file`.
 
     Raises
     ------
     InputError
-        If rows are of another width or encoder, or cannot be used, or the cluster fails.
+        If the rows have another width or encoder or are unusable, or the cluster fails.
     """
     check_folder(output, overwrite)
     run = Path(run).resolve()
@@ -60,24 +60,24 @@ def predict_on_ray(
     predictor.check(next(spans.blocks(0, spans.block_rows)), any_encoder=any_encoder)
     blocks = -(-len(spans) // spans.block_rows)
     size = min(max(1, -(-blocks // FILES)), MOST) * spans.block_rows
-    told = {"probabilities": probabilities, "refined": refined}
-    plan = {"run": _state_of_run(run), "rows": spans.rows.state(), "feature_column": feature_column, **told}
+    options = {"probabilities": probabilities, "refined": refined}
+    plan = {"run": _state_of_run(run), "rows": spans.rows.state(), "feature_column": feature_column, **options}
     shards = Shards(output, plan, len(spans), size, "prediction (another run, or other rows)", overwrite)
-    write_shards(shards, partial(_Assigner, run, spans, told), workers, doing="predicting", verbose=verbose)
+    write_shards(shards, partial(_Assigner, run, spans, options), workers, doing="predicting", verbose=verbose)
     shards.finish()
 
 
 class _Assigner:
-    """The model of a worker, and where the rows are."""
+    """A worker: the model and the rows."""
 
-    def __init__(self, run: Path, spans: FeatureSpans, told: dict[str, bool]) -> None:
-        self._predictor, self._spans, self._told = Predictor.load(run), spans, told
+    def __init__(self, run: Path, spans: FeatureSpans, options: dict[str, bool]) -> None:
+        self._predictor, self._spans, self._options = Predictor.load(run), spans, options
 
     def write(self, span: Span, file: Path) -> ShardResult:
-        """Write the classes of the rows of a span."""
+        """Write the predictions of a span."""
         with self._predictor.new_table(file) as table:
             for block in self._spans.blocks(span.start, span.stop):
-                table.append(self._predictor.columns(block, **self._told, in_lists=True))
+                table.append(self._predictor.columns(block, **self._options, in_lists=True))
         return ShardResult(span.stop - span.start)
 
 

@@ -1,8 +1,9 @@
-"""The run folder on disk: written whole or not at all, and read with one clear sentence where it is damaged."""
+"""The run folder on disk: written atomically, read with one clear error where it is damaged; and the run's features."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -13,30 +14,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import RUN_FILE, StrPath, check_writable, put_in_place, sync_to_disk, writing
+from rpim.data.feature_set import FeatureSet
+from rpim.runs.assignments import Assignments
 
 FORMAT = 1
 MODEL_FILE = "model.safetensors"
 ASSIGNMENTS_FILE = "assignments.parquet"
 HISTORY_FILE = "history.json"
 FEATURES_FILE = "features.parquet"
-"""The features of the rows, where they were embedded for the run."""
+"""The features, if they were embedded for the run."""
 MAP_FILE = "map.npy"
-"""The places of all rows by UMAP, once somebody has waited for them."""
+"""The 2-D UMAP positions of all rows, once computed."""
 DECISIONS_FILE = "decisions.sqlite"
-"""What a person has decided in the explorer: there once somebody has opened the run in it."""
+"""Decisions made in the explorer."""
 REFITS_FOLDER = "refits"
-"""Fits that took these decisions into account, each a run folder."""
+"""Refits with these decisions, each a run folder."""
 
 
 def check_target(folder: StrPath, overwrite: bool = False) -> Path:
-    """The full path of a run folder that may be written; known before hours of work rather than after.
+    """Check that a run folder may be written, before any work; return its full path.
 
     Raises
     ------
     InputError
-        If something is there that may not be replaced, or nothing can be written beside it.
+        If it exists and may not be replaced, or its parent is not writable.
     """
     target = Path(folder).resolve()
     if target.exists() and not (target / RUN_FILE).is_file():
@@ -44,14 +50,14 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
     check_writable(folder, overwrite, is_folder=True)
     if target.exists() and has_decisions(target):
         raise InputError(
-            f"{folder} holds what a person has decided in rpim explore, which is never overwritten: "
-            "choose another name, or delete the folder yourself."
+            f"{folder} holds decisions from rpim explore, which are never overwritten: "
+            "choose another name, or delete the folder."
         )
     return target
 
 
 def has_decisions(folder: Path) -> bool:
-    """Whether a person has decided anything about the run, or it was fitted again; yes where that cannot be told."""
+    """Whether the run has decisions or refits; True if the database cannot be read."""
     if any((folder / REFITS_FOLDER).glob("[0-9]*")):
         return True
     if not (folder / DECISIONS_FILE).is_file():
@@ -66,17 +72,17 @@ def has_decisions(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to write into that takes the place of `folder` once it is complete, and is gone otherwise."""
+    """A temporary folder that replaces `folder` once it is complete, and is removed otherwise."""
     target = check_target(folder, overwrite)
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     with writing(folder):
         try:
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed and had our number
+            shutil.rmtree(partial, ignore_errors=True)  # left by a killed process with our pid
             partial.mkdir()
             yield partial
             for file in [*partial.iterdir(), partial]:
                 sync_to_disk(file)
-            check_target(folder, overwrite)  # somebody else may have written it meanwhile
+            check_target(folder, overwrite)  # it may have been created in the meantime
             with uninterrupted():
                 put_in_place(partial, target)
         finally:
@@ -85,7 +91,7 @@ def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """No Ctrl-C between the renames: in those few milliseconds it comes too late, the run is complete."""
+    """Ignore Ctrl-C during the final renames, which take milliseconds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -97,7 +103,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def copy_of(file: Path, place: Path) -> None:
-    """The same file at another place, without a second copy on the disk where it can be had."""
+    """Hard-link a file, or copy it where links are not supported."""
     try:
         os.link(file, place)
     except OSError:  # another disk, or one that knows no links
@@ -105,14 +111,14 @@ def copy_of(file: Path, place: Path) -> None:
 
 
 def write_json(path: Path, facts: Any, indent: int | None = 2) -> None:
-    """Plain JSON; the caller has replaced what JSON does not know, such as NaN."""
+    """Write strict JSON, without NaN."""
     path.write_text(json.dumps(facts, indent=indent, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:
-    """``run.json``, of a format that this version reads."""
+    """Read ``run.json`` and check its format version."""
     if not (folder / RUN_FILE).is_file():
-        raise InputError(f"{folder} is not a run folder (it has no {RUN_FILE}): give one that rpim discover wrote.")
+        raise InputError(f"{folder} is not a run folder (it has no {RUN_FILE}): give one written by rpim discover.")
     with reading(folder / RUN_FILE):
         facts = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
@@ -127,13 +133,69 @@ def read_run_file(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a parser says about a damaged file of a run folder into one sentence."""
+    """Turn parser errors about a damaged file of a run folder into one sentence."""
     if not path.is_file():
         raise InputError(f"{path} is missing, so the run folder is incomplete: run rpim discover again.")
     try:
         yield
     except InputError:
         raise
-    # safetensors and pyarrow have exceptions of their own, without a common ancestor.
+    # safetensors and pyarrow raise their own exceptions, without a common base class.
     except Exception as error:
         raise InputError(f"{path} is truncated or damaged ({first_line(error)}): run rpim discover again.") from error
+
+
+def features_of(run: Path, given: Path | None = None) -> FeatureSet:
+    """The features of a run, in its order and with its given labels.
+
+    Parameters
+    ----------
+    run : path of the run folder
+    given : path, optional
+        Path of the features (default: the run folder, then the path recorded in the run).
+
+    Raises
+    ------
+    InputError
+        If they are not found, or are not those of the run.
+    """
+    facts = read_run_file(run)
+    with reading(run / RUN_FILE):
+        label_type, provenance = facts["label_type"], dict(facts["provenance"])
+    with reading(run / ASSIGNMENTS_FILE):
+        assignments = Assignments.read_parquet(run / ASSIGNMENTS_FILE, label_type)
+    path = given or recorded_features_path(run, provenance)
+    features = _rows_of(FeatureSet.read(path), assignments.ids, path)
+    # Labels may have come from another file; the run stores them.
+    features = dataclasses.replace(features, labels=assignments.given)
+    if "extends" not in provenance and features.fingerprint() != provenance["data"]["fingerprint"]:
+        raise InputError(f"{path} has changed since {run} was fitted: give --features FILE.")
+    return features
+
+
+def recorded_features_path(run: Path, provenance: dict[str, Any]) -> Path:
+    """The path of the features: in the run folder, or as recorded in the run."""
+    if (run / FEATURES_FILE).is_file():
+        return run / FEATURES_FILE
+    if "extends" in provenance:
+        raise InputError(
+            f"{run} was extended, so its rows are in several files: give --features FILE with all of them."
+        )
+    path = provenance.get("data", {}).get("path")
+    if path is None:
+        raise InputError(f"{run} does not record the path of its features: give --features FILE.")
+    if not Path(path).exists():
+        raise InputError(f"The features of {run} are no longer at {path}: give --features FILE.")
+    return Path(path)
+
+
+def _rows_of(features: FeatureSet, ids: NDArray[Any], path: Path) -> FeatureSet:
+    """The rows with these ids, in this order."""
+    if np.array_equal(features.ids, ids):
+        return features
+    place = {name: row for row, name in enumerate(features.ids.tolist())}
+    rows = [place.get(name, -1) for name in ids.tolist()]
+    missing = rows.count(-1)
+    if missing:
+        raise InputError(f"{path} lacks {missing:,} of the {len(ids):,} rows of the run: give --features FILE.")
+    return features.subset(rows)

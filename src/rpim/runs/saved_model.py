@@ -1,4 +1,4 @@
-"""A fitted estimator as JSON and tensors, and back: the same bits, and nothing in it that could run."""
+"""Serialize a fitted estimator to JSON and tensors, and restore it bit by bit; no pickle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import InfoMaxObjective
 
 METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, name) for name in methods.__all__}
-"""The methods by the name that the command line and the run folder use."""
+"""Estimators by the names used on the command line and in run folders."""
 
 _FOUND = (
     "n_iter_",
@@ -33,13 +33,13 @@ _FOUND = (
     "sample_rows_",
 )
 _REMOVED = ("n_starts", "calibrate")
-"""Parameters that runs of older versions have."""
+"""Parameters of older versions."""
 _MEMORY = "memory."
 _TABLES = ("search_", "n_classes_curve_")
 
 
 def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Everything that `restore` needs: facts for JSON, and the tensors."""
+    """The JSON facts and the tensors that `restore` needs."""
     check_is_fitted(model)
     head: Head = model.head_
     facts = {
@@ -52,8 +52,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "resolved": _resolved(model),
         "transform": head.transform_name,
         "temperature": head.temperature,
-        "outlier_threshold": plain(model.outlier_threshold_),
-        "fitted": {name: plain(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
+        "outlier_threshold": json_value(model.outlier_threshold_),
+        "fitted": {name: json_value(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
     tensors = head.tensors()
@@ -65,12 +65,12 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstimator:
-    """The estimator, on the CPU, as far as prediction needs it; the labels of its rows are set by the caller.
+    """Restore the estimator on the CPU, ready for prediction; the caller sets ``labels_``.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        If the facts and tensors do not belong together.
+        If the facts and tensors do not match.
     """
     model = METHODS[facts["method"]](**_without_removed(facts["parameters"]))
     classes = np.asarray(facts["classes"], dtype=facts["label_type"])
@@ -85,7 +85,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
     if head.offsets is not None and head.offsets.shape != expected[:1]:
         raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
-    fitted = {name: from_plain(value) for name, value in facts["fitted"].items() if name in _FOUND}
+    fitted = {name: from_json_value(value) for name, value in facts["fitted"].items() if name in _FOUND}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items() if name in _TABLES}
     head.calibration = float(fitted.get("calibration_", 1.0))
     if facts.get("outlier_threshold") is not None:
@@ -108,7 +108,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
 
 
 def _without_removed(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a run as this version knows them, the objective as an object."""
+    """The parameters of this version, the objective as an object; those of older versions are dropped."""
     kept = {name: value for name, value in parameters.items() if name not in _REMOVED}
     if kept.get("objective") is not None:
         kept["objective"] = InfoMaxObjective(**kept["objective"])
@@ -118,16 +118,16 @@ def _without_removed(parameters: dict[str, Any]) -> dict[str, Any]:
 def _parameters(model: DiscoveryEstimator) -> dict[str, Any]:
     """The constructor's parameters, the objective's as a dict of their own.
 
-    A random state that is not a number cannot be kept and becomes None.
+    A random state that is not a number becomes None.
     """
-    given = {name: plain(value) for name, value in model.get_params(deep=False).items()}
+    given = {name: json_value(value) for name, value in model.get_params(deep=False).items()}
     if isinstance(model, InfoMaxEstimator) and model.objective is not None:
-        given["objective"] = {name: plain(value) for name, value in model.objective.get_params().items()}
+        given["objective"] = {name: json_value(value) for name, value in model.objective.get_params().items()}
     return given
 
 
 def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
-    """What the parameters left to "auto" (or None, for the number of classes) became."""
+    """The resolved values of parameters left at "auto" (or None, for the number of classes)."""
     given = model.get_params()
     found: dict[str, Any] = {"n_classes": model.n_classes_} if given.get("n_classes") is None else {}
     for nested, value in given.items():
@@ -137,34 +137,34 @@ def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
         if isinstance(value, str) and value == "auto":
             searched = f"{name}_" in _FOUND and hasattr(model, f"{name}_")
             found[name] = getattr(model, f"{name}_") if searched else model._resolved(name)
-    return {name: plain(value) for name, value in found.items()}
+    return {name: json_value(value) for name, value in found.items()}
 
 
-def plain(value: Any) -> Any:
-    """A number, text, truth value or None; whatever else it was, None. NaN is None too, which JSON has no word for."""
+def json_value(value: Any) -> Any:
+    """A JSON scalar: number, string, bool or None; NaN and everything else become None."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, str | int | float) else None
 
 
-def from_plain(value: Any) -> Any:
-    """A number that was NaN as NaN again."""
+def from_json_value(value: Any) -> Any:
+    """The inverse for numbers: None becomes NaN."""
     return math.nan if value is None else value
 
 
 def _pairs(table: Any) -> Any:
-    """A dict with numbers as keys as a list of pairs, because JSON's keys are text."""
+    """A dict with numeric keys as a list of pairs, because JSON keys are strings."""
     if isinstance(table, dict) and all(isinstance(key, str) for key in table):
         return {key: _pairs(value) for key, value in table.items()}
     if isinstance(table, dict):
-        return [[plain(key), plain(value)] for key, value in table.items()]
-    return plain(table)
+        return [[json_value(key), json_value(value)] for key, value in table.items()]
+    return json_value(table)
 
 
 def _from_pairs(stored: Any) -> Any:
     if isinstance(stored, dict):
         return {key: _from_pairs(value) for key, value in stored.items()}
     if isinstance(stored, list):
-        return {key: from_plain(value) for key, value in stored}
+        return {key: from_json_value(value) for key, value in stored}
     return stored

@@ -1,7 +1,7 @@
-"""The versions of a run: the run itself is 0, and each fit with a person's decisions is one more.
+"""The versions of a run: the run itself is 0, and each refit with a person's decisions is one more.
 
-Read from the run folders without their models, so that it takes no torch. All versions speak of the rows of the run, in
-its order: a row that a later fit left out has no class in it, and is junk.
+Versions are read from the run folders without their models, so torch is not imported. All versions have the rows of the
+run, in its order: a row that a refit left out has no class and is junk.
 """
 
 from __future__ import annotations
@@ -15,17 +15,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.files import RUN_FILE
-from rpim.runs.assignments import Assignments
-from rpim.runs.decision_state import NO_CLASS, BoolArray, State
-from rpim.runs.decision_store import Store
+from rpim.data.labels import unlabelled_rows
+from rpim.runs.assignments import Assignments, class_codes
+from rpim.runs.decision_store import Store, Timeline
+from rpim.runs.decisions import NO_CLASS, BoolArray, IntArray, State
 from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_run_file, reading
-from rpim.runs.suspects import Suspects
-from rpim.runs.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class LabelIssues:
+    """The label issues of one fit, most likely errors first.
+
+    Attributes
+    ----------
+    rows : (n,) int32
+    suggested : (n,) int32
+        The number of the suggested class.
+    quality : (n,) float32
+        Label quality: the out-of-bag probability of the label.
+    """
+
+    rows: IntArray
+    suggested: IntArray
+    quality: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, found: Assignments, classes: NDArray[Any], places: NDArray[np.int64]) -> LabelIssues:
+        """The label issues of a fit; `places` are the row numbers in the run. Empty for a single fit."""
+        if found.suggested is None or found.label_quality is None:
+            return cls(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
+        has = np.flatnonzero(~unlabelled_rows(found.suggested))
+        # The order of rpim.runs.label_issues.ranked_issues, which is not used here because it imports torch.
+        confidence = 0.0 if found.suggested_confidence is None else np.nan_to_num(found.suggested_confidence[has])
+        has = has[np.argsort(found.label_quality[has] - confidence, kind="stable")]
+        codes = class_codes(found.suggested[has], classes)
+        return cls(places[has].astype(np.int32), codes.astype(np.int32), found.label_quality[has])
+
+    def open(self, fitted: State, now: State, decided: BoolArray) -> LabelIssues:
+        """The undecided label issues: not moved, not junk, and not in the suggested class after a merge.
+
+        Parameters
+        ----------
+        fitted, now : State
+            Before any decision, and after all of them.
+        decided : (N,) bool
+            Rows assigned by a person, in this version or one of its parents.
+        """
+        gone = {number: _merged_into(number, fitted, now) for number in set(self.suggested.tolist()) - set(now.classes)}
+        suggested = np.array([gone.get(number, number) for number in self.suggested.tolist()], dtype=np.int32)
+        rows = self.rows
+        is_open = ~decided[rows] & ~now.junk[rows] & (suggested >= 0) & (suggested != now.class_of[rows])
+        return LabelIssues(rows[is_open], suggested[is_open], self.quality[is_open])
+
+
+def _merged_into(number: int, fitted: State, now: State) -> int:
+    """The class that most rows of a removed class are in now; -1 if it had none."""
+    classes = now.class_of[(fitted.class_of == number) & (now.class_of >= 0)]
+    return int(np.bincount(classes).argmax()) if len(classes) else -1
 
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """What one fit says of every row of the run, before any decision."""
+    """One fit, for every row of the run, before any decision."""
 
     number: int
     folder: Path
@@ -33,19 +87,19 @@ class Version:
     state: State
     confidence: NDArray[np.float32]
     outlier: NDArray[np.float32]
-    second: list[str]
+    runner_up: list[str]
     stability: Mapping[int, float | None]
     n_members: int
-    """Of the committee; 1 for a single fit."""
+    """Size of the committee; 1 for a single fit."""
     expected_accuracy: float | None
-    """On unlabelled rows of known classes; None where no label was hidden."""
-    suspects: Suspects
+    """On unlabelled rows of known classes; None without held-out labels."""
+    label_issues: LabelIssues
     parent: int | None
-    """The version whose decisions it was fitted with; None for the run itself."""
+    """The version whose decisions it was refitted with; None for the run itself."""
 
 
 class Versions:
-    """The run, its later fits, and what was decided about each.
+    """The run, its refits, and the decisions about each.
 
     Parameters
     ----------
@@ -54,7 +108,7 @@ class Versions:
     Raises
     ------
     InputError
-        If it is no run folder, a newer one, or damaged, or its decisions cannot be read.
+        If it is not a run folder, of a newer version, or damaged, or its decisions cannot be read.
     """
 
     def __init__(self, run: Path) -> None:
@@ -69,7 +123,7 @@ class Versions:
         return len(self.rows)
 
     def numbers(self) -> list[int]:
-        """The versions that there are, the run first."""
+        """The existing versions, starting with the run."""
         folders = (self.run / REFITS_FOLDER).glob("[0-9]*")
         return [0, *sorted(int(one.name) for one in folders if one.name.isdigit() and (one / RUN_FILE).is_file())]
 
@@ -80,26 +134,26 @@ class Versions:
         return self._versions[number]
 
     def folder(self, number: int) -> Path:
-        """Where a version is, or would be."""
+        """The folder of a version, existing or not."""
         return self.run if number == 0 else self.run / REFITS_FOLDER / f"{number:04}"
 
     @property
     def active(self) -> int:
-        """The version that is looked at; the run itself where that one is gone."""
+        """The active version; the run itself if that one was deleted."""
         chosen = self.store.active
         return chosen if chosen in self.numbers() else 0
 
     def state(self, number: int | None = None) -> State:
-        """Where a version, or the one that is looked at, stands now."""
+        """The current state of a version (default: the active one)."""
         return self.timeline.state(self.active if number is None else number)
 
-    def suspects(self, number: int) -> Suspects:
-        """The labels of a version that look wrong and that nobody has decided about, the most suspect first."""
+    def label_issues(self, number: int) -> LabelIssues:
+        """The undecided label issues of a version, most likely errors first."""
         version, now = self[number], self.state(number)
-        return version.suspects.open(version.state, now, self._decided(number))
+        return version.label_issues.open(version.state, now, self._decided(number))
 
     def _decided(self, number: int) -> BoolArray:
-        """The rows that a person has put where they are, in this version or in one that led to it."""
+        """Rows assigned by a person, in this version or one of its parents."""
         by_hand = self.state(number).by_hand
         parent = self[number].parent
         while parent is not None and parent in self.numbers():
@@ -119,8 +173,8 @@ class Versions:
             state.classes,
             state.next_class,
         )
-        second = np.full(n, "", dtype=object)
-        second[rows] = found.second.astype(str)
+        runner_up = np.full(n, "", dtype=object)
+        runner_up[rows] = found.runner_up.astype(str)
         stable = facts.get("stability") or [None] * len(classes)
         fitted = facts["fitted"]
         return Version(
@@ -130,11 +184,11 @@ class Versions:
             everything,
             _spread(found.confidence, rows, n, np.float32(0)),
             _spread(found.outlier, rows, n, np.float32(np.nan)),
-            second.tolist(),
+            runner_up.tolist(),
             dict(enumerate(stable)),
             fitted.get("n_members_", 1),
             fitted.get("expected_accuracy_"),
-            Suspects.of(found, classes, rows),
+            LabelIssues.of(found, classes, rows),
             facts["provenance"].get("refit", {}).get("version"),
         )
 

@@ -1,4 +1,4 @@
-// Decisions: asked of the server, said when they are on disk, undone from where they were said.
+// Decisions: sent to the server, confirmed once they are on disk, with an undo button.
 
 import { change } from "/static/api.js";
 import { say } from "/static/dom.js";
@@ -31,7 +31,7 @@ export async function undo() {
 
 export async function redo() {
   const what = model.state.redo;
-  if (what && (await send("/api/redo", { version: model.state.version }))) say(`Done again: ${what}`);
+  if (what && (await send("/api/redo", { version: model.state.version }))) say(`Redone: ${what}`);
 }
 
 export const activate = (version) => send("/api/version", { version });
@@ -56,7 +56,7 @@ async function withRows(facts, rows, said) {
 const some = (rows) => `${rows.length.toLocaleString("en")} row${rows.length === 1 ? "" : "s"}`;
 export const move = (rows, to) =>
   withRows({ kind: "move", to }, rows, `Saved: ${some(rows)} moved to ${model.name(to)}`);
-/** Recorded as a move of the row to the class that it is in: it is then where it is by hand. */
+/** Stored as a move of the row to its own class, which marks it as assigned by hand. */
 export const keepLabel = (row, number) =>
   withRows({ kind: "move", to: number }, [row], `Saved: the label ${model.name(number)} is kept`);
 export const moveToNew = (rows, name) =>
@@ -65,5 +65,5 @@ export const junk = (rows, is) =>
   withRows(
     { kind: "junk", junk: is },
     rows,
-    is ? `Saved: ${some(rows)} marked as junk` : `Saved: ${some(rows)} taken back from junk`,
+    is ? `Saved: ${some(rows)} marked as junk` : `Saved: ${some(rows)} restored from junk`,
   );

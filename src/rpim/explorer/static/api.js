@@ -1,4 +1,4 @@
-// Talking to the server: every change has a key of its own, so that trying again never does it twice.
+// Requests to the server: every change has a unique key, so that a retry is never executed twice.
 
 const TIMEOUT = 8000;
 const WAITS = [500, 1500, 3000];
@@ -12,7 +12,7 @@ function connected(is, ended = false) {
   for (const listener of connection.listeners) listener();
 }
 
-/** What the server refuses, in its own sentence. */
+/** A refusal by the server, with its message. */
 export class Refused extends Error {}
 
 async function ask(path, options = {}) {
@@ -28,7 +28,7 @@ async function ask(path, options = {}) {
   throw new Refused(problem ?? `The explorer answered ${answer.status}.`);
 }
 
-/** The same, tried again a few times where the server does not answer. */
+/** Retry a few times if the server does not answer. */
 async function insist(path, options) {
   for (const wait of [...WAITS, null]) {
     try {
@@ -45,7 +45,7 @@ async function insist(path, options) {
 export const json = async (path) => (await insist(path)).json();
 export const numbers = async (path, Kind) => new Kind(await (await insist(path, { timeout: 30000 })).arrayBuffer());
 
-/** Ask for a change; it is on disk once this returns. Refused at once while the connection is lost. */
+/** Request a change; it is on disk once this returns. Fails immediately while the connection is lost. */
 export async function change(path, facts = {}) {
   if (connection.lost) throw new Error("Not saved: the connection is lost. Try again once it is back.");
   const body = JSON.stringify({ key: crypto.randomUUID(), ...facts });
@@ -54,11 +54,11 @@ export async function change(path, facts = {}) {
     return await (await insist(path, options)).json();
   } catch (error) {
     if (error instanceof Refused) throw error;
-    throw new Error("Not saved: the explorer does not answer. Look whether it is running, and try again.");
+    throw new Error("Not saved: the explorer does not answer. Check that it is running, and try again.");
   }
 }
 
-/** Hear of every change, by whomever; the connection is made anew as often as it takes. */
+/** Subscribe to all changes; reconnects automatically. */
 export function listen(heard) {
   let source;
   let watchdog;
@@ -82,7 +82,7 @@ export function listen(heard) {
       connected(false);
       if (source.readyState !== EventSource.CLOSED) return;
       clearTimeout(watchdog);
-      await ask("/api/state").catch(() => null); // tells a new key from a dead server
+      await ask("/api/state").catch(() => null); // distinguishes a new key from a stopped server
       if (!connection.ended) wait(2000);
     };
     wait(10000);

@@ -1,4 +1,4 @@
-// The list of classes: found, ordered, opened, and several of them chosen to be merged.
+// The list of classes: filter, sort, open, and select several to merge.
 
 import { css, ofClass } from "/static/colours.js";
 import { byId, count, el, percent } from "/static/dom.js";
@@ -13,7 +13,7 @@ let which = "all";
 
 const ORDERS = {
   rows: (a, b) => b.rows - a.rows,
-  doubt: (a, b) => a.confidence - b.confidence,
+  confidence: (a, b) => a.confidence - b.confidence,
   stability: (a, b) => (a.stability ?? 2) - (b.stability ?? 2),
   name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
 };
@@ -33,15 +33,15 @@ export function drawClasses() {
   const classes = shown();
   list.replaceChildren(...classes.map(line));
   if (which === "all") list.append(...asides());
-  if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No class is like that.")));
+  if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No matching class.")));
   byId("class-count").textContent =
     `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
   byId("merge-bar").hidden = checked.size < 2;
-  byId("merge-count").textContent = `${checked.size} chosen`;
+  byId("merge-count").textContent = `${checked.size} selected`;
   if (focused) list.querySelector(`li[data-number="${focused}"] .class`)?.focus();
 }
 
-/** Rows outside of all classes, which can be looked at and taken back. */
+/** Rows outside of all classes, which can be inspected and restored. */
 function asides() {
   const kinds = [
     ["junk", "Junk", JUNK, model.state.junk],
@@ -68,7 +68,7 @@ function showRows(code) {
   const rows = [];
   for (let row = 0; row < model.codes.length; row++) if (model.codes[row] === code) rows.push(row);
   model.select(rows);
-  model.tell("look");
+  model.tell("show-selection");
 }
 
 function line(one) {
@@ -87,7 +87,7 @@ function line(one) {
     el("input", {
       type: "checkbox",
       checked: checked.has(one.number),
-      "aria-label": `Choose ${one.name} for merging`,
+      "aria-label": `Select ${one.name} for merging`,
       onchange: (event) => {
         event.target.checked ? checked.add(one.number) : checked.delete(one.number);
         drawClasses();
@@ -106,9 +106,9 @@ function line(one) {
       one.suggested ? el("span", { className: "hint" }, one.suggested) : null,
       el(
         "span",
-        { className: "sure" },
+        { className: "confidence" },
         el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.confidence) } })),
-        el("span", {}, `${percent(one.confidence)} sure`),
+        el("span", {}, `${percent(one.confidence)} confidence`),
         badge,
       ),
     ),

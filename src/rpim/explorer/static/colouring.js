@@ -1,4 +1,4 @@
-// Which colour each point has: by class, by what is known, by an amount or a column; and what stands out.
+// The colour of each point: by class, known or new, or a metadata column; and highlighting.
 
 import { json, numbers } from "/static/api.js";
 import { css, ofAmount, ofClass, ofKnown, ofNothing, ofOthers } from "/static/colours.js";
@@ -17,7 +17,7 @@ export function offerColours() {
   select.replaceChildren(
     ...[["class", "class"], ["known", "known or new"], ...columns.filter(([key]) => !isOwn(key))].map(option),
   );
-  if (own.length) select.append(el("optgroup", { label: "Columns of the data" }, ...own.map(option)));
+  if (own.length) select.append(el("optgroup", { label: "Metadata columns" }, ...own.map(option)));
   select.value = by;
   legend();
 }
@@ -45,7 +45,7 @@ select.onchange = async () => {
   model.tell("colour");
 };
 
-/** After a change of version the column may be another. */
+/** A change of version may change the column. */
 export async function reloadColumn() {
   if (!isColumn(by)) return;
   const [run, loaded] = await Promise.all([json("/api/run"), load(by)]);
@@ -55,7 +55,7 @@ export async function reloadColumn() {
   model.tell("colour");
 }
 
-/** What a row has in the columns of the data: the one that colours the map first. */
+/** The metadata of a row; the column that colours the map comes first. */
 export function saidOf(item, most) {
   const keys = Object.keys(item.columns).sort((a, b) => (b === by) - (a === by));
   return keys.slice(0, most).map((key) => `${model.run.columns[key]}: ${item.columns[key]}`);

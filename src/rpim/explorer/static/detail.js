@@ -1,4 +1,4 @@
-// The pane of one class: its name, what is known of it, what can be done with it, and its rows.
+// The pane of one class: its name, facts, actions and rows.
 
 import { accept, rename } from "/static/actions.js";
 import { css, ofClass } from "/static/colours.js";
@@ -6,17 +6,17 @@ import { askMergeInto, askSplit } from "/static/dialogs.js";
 import { byId, count, el, percent } from "/static/dom.js";
 import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
-import { hideSuspects, showSuspects } from "/static/suspects.js";
+import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
 
 const head = byId("detail-head");
 const ORDERS = [
   ["typical", "Typical"],
   ["doubtful", "Doubtful"],
-  ["nearby", "Nearby, of other classes"],
+  ["nearby", "Nearby rows of other classes"],
 ];
 const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, similar, suspects
+let showing = { kind: "none" }; // none, class, selection, similar, label_issues
 let renaming = false;
 
 export const isRenaming = () => renaming;
@@ -81,8 +81,8 @@ function drawClass(one) {
       { className: "facts" },
       fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
       one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
-      fact(percent(one.confidence), "sure"),
-      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stable", STABLE),
+      fact(percent(one.confidence), "confidence"),
+      one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stability", STABLE),
       el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
       one.accepted ? el("span", { className: "badge good" }, "accepted") : null,
     ),
@@ -98,7 +98,7 @@ function drawClass(one) {
         ? el(
             "button",
             { id: "take-name", onclick: () => rename(one.number, one.suggested) },
-            `Call it “${one.suggested}”`,
+            `Rename to “${one.suggested}”`,
           )
         : null,
       el("button", { id: "rename", onclick: startRename }, "Rename"),
@@ -128,7 +128,7 @@ function drawClass(one) {
   );
 }
 
-/** Draw it anew; what has the focus keeps it. */
+/** Redraw, keeping the focus. */
 function drawHead() {
   const held = head.contains(document.activeElement) ? document.activeElement : null;
   redraw();
@@ -147,19 +147,19 @@ function redraw() {
       ? el("button", { onclick: () => model.show(model.open) }, `Back to ${model.name(model.open)}`)
       : null;
   const title = {
-    none: "Choose a class",
+    none: "Select a class",
     selection: `${count(model.selected.size, "row")} selected`,
-    similar: "Rows like this one",
-    suspects: "Labels that look wrong",
+    similar: "Similar rows",
+    label_issues: "Label issues",
   }[showing.kind];
   const below = {
     none: () => [
-      quiet("Open one from the list, or click a point on the map. Draw around points with Shift to select them."),
+      quiet("Open a class from the list, or click a point on the map. Hold Shift and draw around points to select them."),
       ...aboutTheFit().map(quiet),
     ],
-    suspects: () => [
+    label_issues: () => [
       quiet(
-        "Members of the committee that did not see these labels are confident of another class. The most suspect come first.",
+        "Members of the committee that did not see these labels are confident of another class. Most likely errors first.",
       ),
     ],
   }[showing.kind] ?? (() => [el("div", { className: "actions" }, back)]);
@@ -168,23 +168,23 @@ function redraw() {
 
 const quiet = (text) => el("p", { className: "quiet" }, text);
 
-/** What is known of the fit as a whole. */
+/** Facts about the fit. */
 function aboutTheFit() {
   const { members, expected_accuracy: accuracy } = model.state ?? {};
   if (!members || members < 2) return [];
   const expected = "Expected accuracy on unlabelled rows of known classes";
   return [
     `Fitted by a committee of ${members} members.`,
-    ...(accuracy === null ? [] : [`${expected}: ${percent(accuracy)}, by labels that members did not see.`]),
+    ...(accuracy === null ? [] : [`${expected}: ${percent(accuracy)} (estimated on held-out labels).`]),
   ];
 }
 
 function fill(keep = false) {
-  if (showing.kind === "suspects") {
-    showSuspects({ keep });
+  if (showing.kind === "label_issues") {
+    showLabelIssues({ keep });
     return;
   }
-  hideSuspects();
+  hideLabelIssues();
   if (showing.kind === "class") showItems(sources.ofClass(model.open, order), { keep });
   else if (showing.kind === "selection") showItems(sources.rows([...model.selected]), { keep });
   else if (showing.kind === "similar") showItems(sources.similar(showing.row), { keep });

@@ -1,4 +1,4 @@
-// The dialogs: one at a time, in the browser's own element, which keeps the focus inside and Escape working.
+// The dialogs, in the browser's dialog element, which handles focus and Escape.
 
 import { change, json } from "/static/api.js";
 import { merge, move, moveToNew, split } from "/static/actions.js";
@@ -24,7 +24,7 @@ const run = (work) => async () => {
 };
 const swatch = (number) => el("span", { className: "swatch", style: { background: css(ofClass(number)) } });
 
-/** Choose a class by typing a part of its name; where `fresh` is given, a name that is not there can be a new class. */
+/** Pick a class by typing a part of its name; with `fresh`, an unused name creates a new class. */
 function pick(title, chosen, { fresh = null, without = [] } = {}) {
   const choices = el("div", { className: "choices" });
   const field = el("input", {
@@ -40,9 +40,9 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
       .filter((one) => !without.includes(one.number) && one.name.toLocaleLowerCase().includes(words))
       .sort((a, b) => b.rows - a.rows);
     const name = field.value.trim();
-    const isFree = fresh && name && !model.state.classes.some((one) => one.name === name);
+    const isNew = fresh && name && !model.state.classes.some((one) => one.name === name);
     choices.replaceChildren(
-      ...(isFree
+      ...(isNew
         ? [el("button", { className: "choice", onclick: run(() => fresh(name)) }, `New class “${name}”`)]
         : []),
       ...found
@@ -144,7 +144,7 @@ export function askSplit(number) {
   open(
     `Split ${model.name(number)}`,
     [
-      el("p", {}, "Its rows are clustered again, on their own. The largest part keeps the name."),
+      el("p", {}, "Its rows are clustered by k-means. The largest part keeps the name."),
       el("label", { className: "field" }, "Parts", field),
     ],
     [el("button", { className: "primary", onclick: go }, "Split")],
@@ -153,9 +153,9 @@ export function askSplit(number) {
 
 export function askExport() {
   const formats = [
-    ["csv", "CSV", "a line a row, for spreadsheets"],
-    ["parquet", "Parquet", "the same with types"],
-    ["jsonl", "JSON lines", "an object a row"],
+    ["csv", "CSV", "one line per row, for spreadsheets"],
+    ["parquet", "Parquet", "typed columns"],
+    ["jsonl", "JSON lines", "one object per row"],
     ["label-studio", "Label Studio", "tasks with the class as prediction"],
   ];
   const links = formats.map(([form, name, what]) =>
@@ -172,11 +172,11 @@ export function askExport() {
         "button",
         { className: "choice", onclick: run(imageFolders) },
         "Image folders",
-        el("span", { className: "quiet" }, "a folder a class, in the run folder"),
+        el("span", { className: "quiet" }, "one folder per class, inside the run folder"),
       ),
     );
-  open("Export what was decided", [
-    el("p", {}, "Every row with its final label; junk has none."),
+  open("Export decisions", [
+    el("p", {}, "Every row with its final label; junk has no label."),
     el("div", { className: "choices" }, ...links),
   ]);
 }
@@ -186,7 +186,7 @@ function download(form) {
   document.body.append(link);
   link.click();
   link.remove();
-  say("The export was handed to the browser.");
+  say("The download has started.");
 }
 
 async function imageFolders() {
@@ -202,30 +202,30 @@ async function imageFolders() {
 export function askRefit() {
   const { classes, junk } = model.state;
   const reviewed = classes.filter((one) => one.reviewed).length;
-  const told = reviewed
-    ? `Rows that were moved by hand, and the surest 50 rows of each of ${count(reviewed, "class")} that you have named, accepted, merged or split, count as labelled.`
-    : "Rows that were moved by hand count as labelled. You have named, accepted, merged or split no class yet.";
-  const left = junk ? ` Junk (${count(junk, "row")}) is left out.` : "";
+  const labelled = reviewed
+    ? `Rows moved by hand, and the 50 most confident rows of each of ${count(reviewed, "class")} that you renamed, accepted, merged or split, are used as labels.`
+    : "Rows moved by hand are used as labels. You have not renamed, accepted, merged or split a class yet.";
+  const left = junk ? ` Junk (${count(junk, "row")}) is excluded.` : "";
   const n = classes.filter((one) => one.rows).length;
   const start = run(async () => {
     try {
       await change("/api/refit", { version: model.state.version });
-      say("Fitting again. You can go on meanwhile.");
+      say("Refit started. You can continue working.");
     } catch (error) {
       say(error.message, { bad: true });
     }
   });
   open(
-    "Fit again with my decisions",
+    "Refit with my decisions",
     [
-      el("p", {}, told + left),
+      el("p", {}, labelled + left),
       el(
         "p",
         {},
-        `${count(n, "class")} are looked for, with the settings of the run. It runs in the background, and becomes a version of its own: what is here now stays.`,
+        `The refit uses ${count(n, "class")} and the hyperparameters of the run. It runs in the background and creates a new version; the current one is kept.`,
       ),
     ],
-    [el("button", { className: "primary", "data-first": "", onclick: start }, "Fit again")],
+    [el("button", { className: "primary", "data-first": "", onclick: start }, "Refit")],
   );
 }
 
@@ -237,15 +237,15 @@ export async function showChanges(version) {
   }
   const named = (title, names) => (names.length ? el("p", {}, el("b", {}, `${title}: `), names.join(", ")) : null);
   open(
-    `What version ${version} has changed`,
+    `Changes in version ${version}`,
     [
       el(
         "p",
         {},
-        `Of ${count(found.compared, "row")}, ${found.moved.toLocaleString("en")} are in another class than before.`,
+        `${found.moved.toLocaleString("en")} of ${count(found.compared, "row")} changed their class.`,
       ),
       named("New classes", found.appeared),
-      named("Gone", found.vanished),
+      named("Removed classes", found.vanished),
       found.moves.length
         ? el(
             "table",
@@ -267,9 +267,9 @@ export async function showChanges(version) {
 const KEYS = [
   ["/", "find a class"],
   ["S", "search in texts"],
-  ["↑ ↓ ← →", "walk through classes, rows, or the map"],
+  ["↑ ↓ ← →", "move through classes, rows, or the map"],
   ["Space", "select the row; with Shift, all in between"],
-  ["Enter", "rows like this one"],
+  ["Enter", "show similar rows"],
   ["M", "move the selected rows"],
   ["X", "mark them as junk"],
   ["Esc", "clear the selection"],

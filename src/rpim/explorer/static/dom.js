@@ -1,4 +1,4 @@
-// Elements without markup: what a user has written is only ever text.
+// DOM helpers: user text is only ever inserted as text, never as markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -20,7 +20,7 @@ export function el(tag, properties = {}, ...children) {
 export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
 export const percent = (share) => (share === null || share === undefined ? "—" : `${Math.round(100 * share)}%`);
 
-/** Calls that come in quick succession become one, once they have stopped. */
+/** Debounce. */
 export function later(work, wait) {
   let timer;
   return (...given) => {

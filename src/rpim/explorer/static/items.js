@@ -1,4 +1,4 @@
-// The rows of a class, of the selection, or like another row: a grid that keys can walk.
+// The rows of a class, of the selection, or similar to another row: a grid with keyboard navigation.
 
 import { json } from "/static/api.js";
 import { saidOf } from "/static/colouring.js";
@@ -76,7 +76,7 @@ async function more() {
   loading = false;
 }
 
-/** The picture of a row; null where rows have none. */
+/** The image of a row; null if rows have none. */
 export function picture(item) {
   if (model.run.shows !== "images") return null;
   return el(
@@ -112,8 +112,8 @@ function card(item) {
         ? el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } })
         : null,
       elsewhere ? el("span", {}, item.junk ? "junk" : model.name(item.class)) : null,
-      el("span", {}, `${percent(item.confidence)} sure`),
-      item.confidence < 0.9 && item.second && !item.by_hand ? el("span", {}, `or ${item.second}`) : null,
+      el("span", {}, `${percent(item.confidence)} confidence`),
+      item.confidence < 0.9 && item.runner_up && !item.by_hand ? el("span", {}, `or ${item.runner_up}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
       item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
       ...saidOf(item, frame ? 1 : 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),

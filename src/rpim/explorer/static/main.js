@@ -1,4 +1,4 @@
-// The page as a whole: what the bar does, the keys, search, the connection, and what happens in the background.
+// The page: toolbar, keys, search, connection, and background jobs.
 
 import { accept, activate, junk, redo, undo } from "/static/actions.js";
 import { change, connection, json, listen, numbers } from "/static/api.js";
@@ -40,12 +40,12 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
 
 // One pane at a time on a phone
 
-function look(view) {
+function showView(view) {
   document.body.dataset.view = view;
   for (const tab of document.querySelectorAll(".tabs button"))
     tab.setAttribute("aria-pressed", tab.dataset.view === view);
 }
-for (const tab of document.querySelectorAll(".tabs button")) tab.onclick = () => look(tab.dataset.view);
+for (const tab of document.querySelectorAll(".tabs button")) tab.onclick = () => showView(tab.dataset.view);
 
 // The bar
 
@@ -58,12 +58,12 @@ byId("version").onchange = (event) => activate(Number(event.target.value));
 byId("merge-checked").onclick = () => askMerge([...checked]);
 byId("move").onclick = () => askMove([...model.selected]);
 byId("junk").onclick = () => junk([...model.selected], !areJunk());
-byId("show-selection").onclick = () => model.tell("look");
+byId("show-selection").onclick = () => model.tell("show-selection");
 byId("clear-selection").onclick = () => model.select([]);
-byId("show-suspects").onclick = () => {
+byId("show-label-issues").onclick = () => {
   model.show(null); // so that keys for a class do nothing
-  show({ kind: "suspects" });
-  if (innerWidth <= 900) look("detail");
+  show({ kind: "label_issues" });
+  if (innerWidth <= 900) showView("detail");
   byId("detail-title").focus();
 };
 const areJunk = () => model.selected.size > 0 && [...model.selected].every((row) => model.codes[row] === -2);
@@ -91,8 +91,8 @@ model.on("state", () => {
     if (model.run) reloadColumn();
   }
   version = state.version;
-  byId("show-suspects").hidden = state.suspects === 0;
-  byId("suspect-count").textContent = state.suspects.toLocaleString("en");
+  byId("show-label-issues").hidden = state.label_issues === 0;
+  byId("label-issue-count").textContent = state.label_issues.toLocaleString("en");
   countAll();
   selection();
 });
@@ -102,13 +102,13 @@ model.on("run", () => {
   document.title = `${model.run.name} · rpim`;
   offerColours();
   if (model.run.images_moved)
-    say("The images are not where they were. Start again with --images FOLDER to say where they are now.", {
+    say("The images have moved. Restart with --images FOLDER.", {
       bad: true,
       seconds: 10,
     });
 });
 model.on("open", () => {
-  if (model.open !== null && innerWidth <= 900) look("detail");
+  if (model.open !== null && innerWidth <= 900) showView("detail");
 });
 
 function countAll() {
@@ -138,9 +138,9 @@ model.on("selection", () => {
   if (model.selected.size > 1 && !focused()) show({ kind: "selection" });
 });
 
-model.on("look", () => {
+model.on("show-selection", () => {
   show({ kind: "selection" });
-  if (innerWidth <= 900) look("detail");
+  if (innerWidth <= 900) showView("detail");
 });
 
 // Search
@@ -181,11 +181,11 @@ document.addEventListener("keydown", (event) => {
     "?": showHelp,
     l: () => setLasso(byId("lasso").getAttribute("aria-pressed") !== "true"),
     "/": () => {
-      look("classes");
+      showView("classes");
       byId("class-filter").focus();
     },
     s: () => {
-      look("map");
+      showView("map");
       search.focus();
     },
     m: rows.length && (() => askMove(rows)),
@@ -202,13 +202,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// The connection, other tabs, and what goes on in the background
+// Connection, other tabs, and background jobs
 
 connection.listeners.add(() => {
   byId("offline").hidden = !connection.lost;
   byId("offline").textContent = connection.ended
-    ? "The explorer was started again with a new key: open the address that it printed. Nothing was lost."
-    : "Connection lost, trying again… Decisions are not taken until it is back; those made so far are saved.";
+    ? "The explorer was restarted with a new key: open the address that it printed. Nothing was lost."
+    : "Connection lost, reconnecting… Decisions so far are saved; new ones cannot be made until it is back.";
 });
 
 let last = null;
@@ -224,17 +224,17 @@ async function heard(now) {
 
 function ended(refit) {
   if (refit.status === "done")
-    say("The new fit is there.", {
-      action: { name: "What changed", run: () => showChanges(model.state.version) },
+    say("The refit is done.", {
+      action: { name: "Show changes", run: () => showChanges(model.state.version) },
       seconds: 12,
     });
   if (refit.status === "failed")
-    say(`The new fit could not be made: ${refit.error ?? "it ended without a word."}`, {
+    say(`The refit failed: ${refit.error ?? "no error message."}`, {
       bad: true,
       seconds: 10,
-      action: { name: "Fit again…", run: askRefit },
+      action: { name: "Refit…", run: askRefit },
     });
-  if (refit.status === "cancelled") say("The new fit was cancelled.");
+  if (refit.status === "cancelled") say("The refit was cancelled.");
 }
 
 function background(now) {
@@ -243,10 +243,10 @@ function background(now) {
   byId("refit").disabled = now.refit.status === "running";
   if (now.refit.status === "running") {
     notice.replaceChildren(
-      el("span", {}, `Fitting again: ${now.refit.stage ?? "starting"}`),
+      el("span", {}, `Refitting: ${now.refit.stage ?? "starting"}`),
       el("progress", {
         max: 1,
-        "aria-label": "Progress of the fit",
+        "aria-label": "Progress of the refit",
         ...(now.refit.share ? { value: now.refit.share } : {}),
       }),
       el(
@@ -259,7 +259,7 @@ function background(now) {
       ),
     );
   } else if (now.mapping === "running")
-    notice.replaceChildren(el("span", {}, "A better map is being made (UMAP). It takes its place when it is ready."));
+    notice.replaceChildren(el("span", {}, "Computing a UMAP map; it replaces this one when it is ready."));
 }
 
 const colours = () => colouring({ pointed: null });

@@ -1,9 +1,9 @@
-// The map: moving and zooming it, what is under the pointer, drawing around rows, and names at the middles of classes.
+// The map: pan, zoom, hover, lasso selection, and class names at the class medians.
 
 import { json } from "/static/api.js";
 import { css, ofClass } from "/static/colours.js";
 import { byId, el, later } from "/static/dom.js";
-import { IndexOfPlaces } from "/static/index_of_places.js";
+import { PointIndex } from "/static/point_index.js";
 import { model } from "/static/model.js";
 import { drawNames, middlesOfClasses } from "/static/names.js";
 import { painter } from "/static/points.js";
@@ -16,11 +16,11 @@ const pen = over.getContext("2d");
 const paint = painter(byId("points"), new URLSearchParams(location.search).get("renderer") === "canvas");
 
 const view = { scale: 1, whole: 1, x: 0, y: 0, width: 1, height: 1, ratio: 1 };
-let index = new IndexOfPlaces(new Float32Array(0));
+let index = new PointIndex(new Float32Array(0));
 let middles = [];
 let hovered = -1;
 let pointed = null; // a class that is pointed at elsewhere
-let line = null; // of the lasso, in places
+let line = null; // of the lasso, in positions
 let lasso = false;
 let waiting = null; // for the next frame: null, still or moving
 
@@ -75,7 +75,7 @@ export function fitAll() {
 }
 
 export function zoom(factor, px = view.width / 2, py = view.height / 2) {
-  const [x, y] = toPlace(px, py);
+  const [x, y] = toPosition(px, py);
   view.scale = Math.min(view.whole * 400, Math.max(view.whole * 0.4, view.scale * factor));
   view.x = x - (px - view.width / 2) / view.scale;
   view.y = y + (py - view.height / 2) / view.scale;
@@ -107,7 +107,7 @@ export function recolour() {
   redraw();
 }
 
-function toPlace(px, py) {
+function toPosition(px, py) {
   return [view.x + (px - view.width / 2) / view.scale, view.y - (py - view.height / 2) / view.scale];
 }
 
@@ -115,7 +115,7 @@ function toPixel(x, y) {
   return [view.width / 2 + (x - view.x) * view.scale, view.height / 2 - (y - view.y) * view.scale];
 }
 
-export const pixelOf = (row) => toPixel(model.places[2 * row], model.places[2 * row + 1]);
+export const pixelOf = (row) => toPixel(model.positions[2 * row], model.positions[2 * row + 1]);
 
 function resize() {
   const box = stage.getBoundingClientRect();
@@ -169,7 +169,7 @@ let shown = -1;
 const known = new Map(); // items that were fetched, until something changes
 
 async function hover(px, py) {
-  const row = index.nearest(...toPlace(px, py), 12 / view.scale);
+  const row = index.nearest(...toPosition(px, py), 12 / view.scale);
   if (row !== hovered) {
     hovered = row;
     redraw();
@@ -205,7 +205,7 @@ function fillTip(item) {
         "p",
         { className: "quiet" },
         el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } }),
-        ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.confidence)}% sure`,
+        ` ${item.junk ? "junk" : model.name(item.class)} · ${Math.round(100 * item.confidence)}% confidence`,
       ),
       ...saidOf(item, 6).map((said) => el("p", { className: "quiet said" }, said)),
     ].filter(Boolean),
@@ -221,7 +221,7 @@ over.addEventListener("pointerdown", (event) => {
   over.setPointerCapture(event.pointerId);
   pointers.set(event.pointerId, [event.offsetX, event.offsetY]);
   moved = false;
-  line = (lasso || event.shiftKey) && pointers.size === 1 ? [toPlace(event.offsetX, event.offsetY)] : null;
+  line = (lasso || event.shiftKey) && pointers.size === 1 ? [toPosition(event.offsetX, event.offsetY)] : null;
 });
 over.addEventListener("pointermove", (event) => {
   const before = pointers.get(event.pointerId);
@@ -232,7 +232,7 @@ over.addEventListener("pointermove", (event) => {
   const now = [event.offsetX, event.offsetY];
   if (Math.hypot(now[0] - before[0], now[1] - before[1]) > 2) moved = true;
   if (line) {
-    line.push(toPlace(...now));
+    line.push(toPosition(...now));
     redraw();
   } else if (pointers.size === 2) pinch(event.pointerId, before, now);
   else pan(now[0] - before[0], now[1] - before[1]);
@@ -248,7 +248,7 @@ function released(event) {
   if (!pointers.delete(event.pointerId)) return;
   if (line && line.length > 2) model.select(index.inside(line), event.ctrlKey || event.metaKey ? "add" : "only");
   else if (!moved && event.type === "pointerup") {
-    const row = index.nearest(...toPlace(event.offsetX, event.offsetY), 12 / view.scale);
+    const row = index.nearest(...toPosition(event.offsetX, event.offsetY), 12 / view.scale);
     if (row >= 0) over.dispatchEvent(new CustomEvent("pick", { detail: { row, add: event.ctrlKey || event.metaKey } }));
   }
   line = null;
@@ -294,8 +294,8 @@ byId("lasso").onclick = () => setLasso(!lasso);
 new ResizeObserver(resize).observe(stage);
 
 model.on("map", () => {
-  index = new IndexOfPlaces(model.places);
-  paint.places(model.places);
+  index = new PointIndex(model.positions);
+  paint.positions(model.positions);
   middles = middlesOfClasses();
   recolour();
   fitAll();

@@ -1,4 +1,4 @@
-// What the page knows: the run, where its decisions stand, and what the person has selected.
+// The state of the page: the run, its current decisions, and the selection.
 
 import { json, numbers } from "/static/api.js";
 
@@ -8,7 +8,7 @@ class Model extends EventTarget {
   run = null; // facts that do not change
   state = null; // classes, versions, what can be undone
   codes = new Int32Array(0); // the class of each row
-  places = new Float32Array(0); // x, y of each row
+  positions = new Float32Array(0); // x, y of each row
   byNumber = new Map();
   open = null; // the number of the class that is shown
   selected = new Set(); // rows
@@ -24,18 +24,18 @@ class Model extends EventTarget {
 
   async load() {
     [this.run] = await Promise.all([json("/api/run"), this.refresh()]);
-    this.places = await numbers("/api/map", Float32Array);
+    this.positions = await numbers("/api/map", Float32Array);
     this.tell("run");
     this.tell("map");
   }
 
   async loadMap() {
     this.run = await json("/api/run");
-    this.places = await numbers("/api/map", Float32Array);
+    this.positions = await numbers("/api/map", Float32Array);
     this.tell("map");
   }
 
-  /** Take what the server says, and fetch the classes of the rows; settled once the latest answer is shown. */
+  /** Update the state and the classes of the rows; resolves once the latest answer is shown. */
   refresh(state = null) {
     const turn = (this.turn = (this.turn ?? 0) + 1);
     this.coming = state?.stamp ?? null;

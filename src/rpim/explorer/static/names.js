@@ -1,4 +1,4 @@
-// Names of classes on the map, at the middles of their rows.
+// Class names on the map, at the medians of their rows.
 
 import { model } from "/static/model.js";
 
@@ -15,7 +15,7 @@ export function middlesOfClasses() {
   const middle = ([number, all]) => {
     const step = Math.max(1, Math.floor(all.length / 400));
     const some = all.filter((_, k) => k % step === 0);
-    const [x, y] = [0, 1].map((d) => median(some.map((row) => model.places[2 * row + d])));
+    const [x, y] = [0, 1].map((d) => median(some.map((row) => model.positions[2 * row + d])));
     return { number, rows: all.length, x, y };
   };
   return [...rows].map(middle).sort((a, b) => b.rows - a.rows);
@@ -23,7 +23,7 @@ export function middlesOfClasses() {
 
 // Names are drawn once each and then copied: text with an outline takes too long to draw in every frame.
 const sprites = new Map();
-let look = "";
+let drawnWith = "";
 
 function sprite(name, weight, size, colour, { ground, font, ratio }) {
   const key = `${weight} ${size} ${colour} ${name}`;
@@ -42,15 +42,15 @@ function sprite(name, weight, size, colour, { ground, font, ratio }) {
   return sprites.get(key);
 }
 
-/** Names where there is room: those chosen, then those of the larger classes; of more classes the closer one looks. */
+/** Draw names without overlap: selected classes first, then larger ones; zooming in shows more. */
 export function drawNames(pen, view, toPixel, middles, chosen) {
   const style = getComputedStyle(document.documentElement);
   const [ink, quiet, ground, font] = ["--ink", "--quiet", "--ground", "--font"].map((name) =>
     style.getPropertyValue(name),
   );
   const { ratio } = view;
-  if (look !== ground + ratio || sprites.size > 2000) sprites.clear();
-  look = ground + ratio;
+  if (drawnWith !== ground + ratio || sprites.size > 2000) sprites.clear();
+  drawnWith = ground + ratio;
   const first = middles.filter((one) => chosen.includes(one.number));
   const order = first.length ? [...first, ...middles.filter((one) => !chosen.includes(one.number))] : middles;
   const taken = [];

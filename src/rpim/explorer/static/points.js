@@ -1,4 +1,4 @@
-// Drawing many points: by WebGL, or on a plain canvas where there is none.
+// Drawing many points: with WebGL, or on a 2-D canvas without it.
 
 const VERTEX = `
 attribute vec2 place; attribute vec4 colour; attribute float size;
@@ -19,12 +19,12 @@ void main() {
 }`;
 
 /**
- * A painter for a canvas: places(), colours(), draw(view, share). A view has scale, x, y (its middle), width, height,
+ * A painter for a canvas: positions(), colours(), draw(view, share). A view has scale, x, y (its middle), width, height,
  * ratio. Points are drawn in a random order, so that no class lies on top, and a share of them looks like all.
  */
-export function painter(canvas, plain = false) {
-  const gl = plain ? null : canvas.getContext("webgl", { antialias: false });
-  return gl ? new WebGlPainter(canvas, gl) : new PlainPainter(canvas);
+export function painter(canvas, noWebGl = false) {
+  const gl = noWebGl ? null : canvas.getContext("webgl", { antialias: false });
+  return gl ? new WebGlPainter(canvas, gl) : new CanvasPainter(canvas);
 }
 
 export const diameter = (n, view) => {
@@ -99,8 +99,8 @@ class WebGlPainter {
     }
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); // colours come multiplied by their cover
-    if (this.lastPlaces) {
-      this.places(this.lastPlaces);
+    if (this.lastPositions) {
+      this.positions(this.lastPositions);
       this.colours(...this.lastColours);
     }
   }
@@ -110,16 +110,16 @@ class WebGlPainter {
     this.gl.bufferData(this.gl.ARRAY_BUFFER, values, this.gl.DYNAMIC_DRAW);
   }
 
-  places(places) {
-    this.n = places.length / 2;
+  positions(positions) {
+    this.n = positions.length / 2;
     if (this.order.length !== this.n) this.order = shuffled(this.n);
-    this.lastPlaces = places;
-    this.fill("place", inOrder(places, 2, this.order));
+    this.lastPositions = positions;
+    this.fill("place", inOrder(positions, 2, this.order));
   }
 
   colours(colours, sizes) {
     this.lastColours = [colours, sizes];
-    if (sizes.length !== this.n) return; // classes are there before places are
+    if (sizes.length !== this.n) return; // classes are there before positions are
     this.fill("colour", inOrder(colours, 1, this.order));
     this.fill("size", inOrder(sizes, 1, this.order));
   }
@@ -137,7 +137,7 @@ class WebGlPainter {
   }
 }
 
-class PlainPainter {
+class CanvasPainter {
   kind = "canvas";
   n = 0;
   at = new Float32Array(0);
@@ -148,9 +148,9 @@ class PlainPainter {
     this.context = canvas.getContext("2d");
   }
 
-  places(places) {
-    this.n = places.length / 2;
-    this.at = places;
+  positions(positions) {
+    this.n = positions.length / 2;
+    this.at = positions;
   }
 
   colours(colours, sizes) {
@@ -169,7 +169,7 @@ class PlainPainter {
     context.clearRect(0, 0, canvas.width, canvas.height);
     const side = diameter(this.n, view);
     for (const [colour, rows] of this.groups) {
-      if (!this.n) break; // classes are there before places are
+      if (!this.n) break; // classes are there before positions are
       const [r, g, b, strength] = [0, 8, 16, 24].map((shift) => (colour >>> shift) & 255);
       context.fillStyle = `rgb(${r} ${g} ${b} / ${(strength / 255).toFixed(2)})`;
       for (let k = 0; k < rows.length; k += step) {

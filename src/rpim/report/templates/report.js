@@ -242,7 +242,7 @@
     const title = none ? "No class" : data.titles[k];
     const beside = none || data.titles[k] === data.names[k] ? "" : ` (${data.names[k]})`;
     const parts = [line("b", title + beside)];
-    if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${confidence[i]}% sure`));
+    if (!none) parts.push(line("span", `${data.known[k] ? "known class" : "new class"}, ${confidence[i]}% confidence`));
     parts.push(line("div", data.captions[i]));
     const picture = pictureOf(data.rows[i]);
     if (picture) parts.push(picture);

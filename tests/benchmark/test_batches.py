@@ -1,4 +1,4 @@
-"""rpim benchmark --protocol arrivals: the stages, the judgement, the three ways, and the whole command."""
+"""rpim benchmark --protocol batches: the stages, the judgement, the three ways, and the whole command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim import FeatureSet, InputError
-from rpim.benchmark.arrivals import WAYS, ArrivalsDraw, Stages, draw, follow, judge
-from rpim.benchmark.protocol import divide
+from rpim.benchmark.batches import WAYS, BatchesDraw, Stages, draw, follow, judge
+from rpim.benchmark.protocol import split_features
 
 TRUTH = np.repeat(np.arange(10), 30)
 
@@ -56,7 +56,7 @@ def test_what_holds_of_all_stages(sizes, seed):
         assert (of_class == first).sum() == at_once
         later = np.bincount(of_class, minlength=4)[first + 1 :]
         assert first == 3 or later.max() - later.min() <= 1
-    assert all((stages.of_class == arrival).any() for arrival in (1, 2, 3))
+    assert all((stages.of_class == batch).any() for batch in (1, 2, 3))
     assert (stages.of_class[stages.known] == 0).all()
     assert (stages.of_class == 0).sum() > len(stages.known) >= 2
     labelled = stages.y >= 0
@@ -73,7 +73,7 @@ def test_another_seed_is_another_draw():
 
 
 def test_five_classes_are_too_few():
-    with pytest.raises(InputError, match="5 classes, too few for a first fit and 3 arrivals: give a set with 6"):
+    with pytest.raises(InputError, match="5 classes, too few for a first fit and 3 batches: give a set with 6"):
         draw(np.arange(5), 0)
 
 
@@ -82,24 +82,24 @@ def test_the_problem_of_a_set():
     truth = np.append(TRUTH, [10, 10, 11])
     parts = np.where(np.arange(303) < 300, "train", "test")
     parts[299] = "dev"
-    case = ArrivalsDraw("extend").case(divide(FeatureSet.from_arrays(np.eye(303), labels=truth, split=parts)), 0)
+    case = BatchesDraw("extend").case(split_features(FeatureSet.from_arrays(np.eye(303), labels=truth, split=parts)), 0)
     assert (len(case.y), case.n_classes, case.unused) == (299, 6, 4)
     assert len(case.stages.of_class) == 10
     np.testing.assert_array_equal(case.y, case.stages.y)
 
 
 def test_whatever_changes_a_result_changes_the_fingerprint():
-    parts = divide(FeatureSet.from_arrays(np.eye(300), labels=TRUTH))
-    found = {ArrivalsDraw(way).case(parts, seed).fingerprint("x") for way in WAYS for seed in (0, 1)}
+    parts = split_features(FeatureSet.from_arrays(np.eye(300), labels=TRUTH))
+    found = {BatchesDraw(way).case(parts, seed).fingerprint("x") for way in WAYS for seed in (0, 1)}
     assert len(found) == 6
-    case = ArrivalsDraw("extend").case(parts, 0)
-    assert case.fingerprint("x") == ArrivalsDraw("extend").case(parts, 0).fingerprint("x")
+    case = BatchesDraw("extend").case(parts, 0)
+    assert case.fingerprint("x") == BatchesDraw("extend").case(parts, 0).fingerprint("x")
     moved = case.stages.of_row.copy()
     moved[np.flatnonzero(moved == 3)[0]] = 2
     assert replace(case, stages=replace(case.stages, of_row=moved)).fingerprint("x") not in found
 
 
-# The judgement: class 0 is known, 1 was there without a name, 2 comes with the arrival
+# The judgement: class 0 is known, 1 was there without a name, 2 comes with the batch
 
 STAGES = Stages(
     of_row=np.array([0, 0, 0, 0, 1, 1, 1, 1]),
@@ -127,7 +127,7 @@ def test_the_judgement_by_hand(found, everything, known, earlier, newest):
 
 
 def test_a_group_without_rows_is_none():
-    """Without rows 4 and 5 the arrival is of class 2 alone."""
+    """Without rows 4 and 5 the batch is of class 2 alone."""
     stages = replace(STAGES, of_row=np.array([0, 0, 0, 0, 2, 2, 1, 1]))
     found = np.array([0, 0, 5, 5, -1, -1, 6, 6])
     assert judge(CLASSES, found, stages, 1) == {"all": 1.0, "known": None, "earlier": None, "newest": 1.0}
@@ -166,8 +166,8 @@ class Watched:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_method_is_shown(way):
     """Each way sees what it may and is told nothing after the first fit."""
-    parts = divide(FeatureSet.from_arrays(np.arange(300.0)[:, None], labels=TRUTH))
-    case = ArrivalsDraw(way).case(parts, 0)
+    parts = split_features(FeatureSet.from_arrays(np.arange(300.0)[:, None], labels=TRUTH))
+    case = BatchesDraw(way).case(parts, 0)
     of_row, y = case.stages.of_row, case.y
     model = Watched()
     record = follow(model, case)
@@ -181,7 +181,7 @@ def test_what_a_method_is_shown(way):
     }
     assert model.seen[1:] == later[way]
     assert [
-        (one["arrival"], one["n_classes_used"], one["n_classes_true"], one["evaluated"]) for one in record["arrivals"]
+        (one["batch"], one["n_classes_used"], one["n_classes_true"], one["evaluated"]) for one in record["batches"]
     ] == [(k, k + 1, 6 + n, len(stage[k])) for k, n in ((1, 2), (2, 3), (3, 4))]
     assert (record["rows"], record["labelled"]) == (300, (y >= 0).sum())
 
@@ -212,21 +212,21 @@ def read_csv(folder: str) -> list[dict[str, str]]:
 
 
 def test_the_whole_protocol_and_its_resuming(benchmark):
-    """Three ways by three arrivals; the same command runs nothing again, and a second seed what is new."""
-    arguments = (save(), "--protocol", "arrivals", *config(methods={"rpim": FIXED}), "--jobs", "1", "-o", "out")
+    """Three ways by three batches; the same command runs nothing again, and a second seed what is new."""
+    arguments = (save(), "--protocol", "batches", *config(methods={"rpim": FIXED}), "--jobs", "1", "-o", "out")
     code, out, err = benchmark(*arguments, "--seeds", "0")
     assert (code, err) == (0, "")
     assert "## Classes that come later" in out
-    assert "| method        | arrival | ten " in out
+    assert "| method        | batch | ten " in out
     table = read_csv("out")
-    assert [(row["way"], row["arrival"], row["n_classes_true"]) for row in table] == [
-        (way, arrival, true) for way in WAYS for arrival, true in (("1", "8"), ("2", "9"), ("3", "10"))
+    assert [(row["way"], row["batch"], row["n_classes_true"]) for row in table] == [
+        (way, batch, true) for way in WAYS for batch, true in (("1", "8"), ("2", "9"), ("3", "10"))
     ]
-    at = {(row["way"], row["arrival"]): row for row in table}
-    for arrival in "123":
-        assert at["predict", arrival]["n_classes_used"] == "6"
-        assert float(at["extend", arrival]["all"]) > 0.95  # blobs apart
-        assert float(at["extend", arrival]["newest"]) > float(at["predict", arrival]["newest"])
+    at = {(row["way"], row["batch"]): row for row in table}
+    for batch in "123":
+        assert at["predict", batch]["n_classes_used"] == "6"
+        assert float(at["extend", batch]["all"]) > 0.95  # blobs apart
+        assert float(at["extend", batch]["newest"]) > float(at["predict", batch]["newest"])
     assert {row["n_classes"] for row in table} == {"6"}
     page = Path("out/index.html").read_text()
     assert "rpim, extend" in page
@@ -257,10 +257,10 @@ BAD_INPUT = {
     ),
     "method": (
         lambda: (save(), "--methods", "rpim,gcd"),
-        "The method 'gcd' cannot be extended, as the protocol arrivals does: choose among pim, rim, rpim, tim.",
+        "The method 'gcd' cannot be extended, as the protocol batches does: choose among pim, rim, rpim, tim.",
     ),
-    "share": (lambda: (save(), "--known-share", "0.3"), "known_share is given, but the protocol arrivals has its own"),
-    "splits": (lambda: (save(), "--splits", splits()), "The set 'ten' has a split list, but the protocol arrivals"),
+    "share": (lambda: (save(), "--known-share", "0.3"), "known_share is given, but the protocol batches has its own"),
+    "splits": (lambda: (save(), "--splits", splits()), "The set 'ten' has a split list, but the protocol batches"),
     "number": (lambda: config(sets={"ten": {"path": save(), "n_classes": 10}}), "The set 'ten' has n_classes, but"),
 }
 
@@ -268,4 +268,4 @@ BAD_INPUT = {
 @pytest.mark.parametrize("case", BAD_INPUT)
 def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
     make, message = BAD_INPUT[case]
-    refused(message, *make(), "--protocol", "arrivals")
+    refused(message, *make(), "--protocol", "batches")

@@ -1,8 +1,8 @@
-"""The parts of an embedding under way: rows that are done, on disk, so that no stop loses them.
+"""The checkpoint of an embedding in progress: finished rows on disk.
 
 OUTPUT.parts/
-  plan.json          what is being embedded, and by what: parts of another work are not gone on with
-  part-000001.npz    positions of items, their rows, and of items that could not be used the reasons
+  plan.json          items and encoder: only an embedding with the same plan resumes
+  part-000001.npz    positions and rows of items, and reasons for unusable items
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rpim._common.files import open_npz, reading, replacing
 from rpim._common.work_folder import open_work_folder
 
 
-class Parts:
-    """What is done of an embedding, and a place for more.
+class EmbeddingCheckpoint:
+    """The finished parts of an embedding.
 
     Parameters
     ----------
-    output : path of the features to be
-        The folder of the parts stands beside it.
+    output : path of the features to write
+        The folder of the parts is next to it.
     plan : dict
-        JSON-able: whatever has to be the same for parts to belong together.
+        JSON-serializable; parts with the same plan belong together.
     overwrite : bool
-        Throw away parts of another plan.
+        Discard parts of another plan.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class Parts:
         return sorted(self.folder.glob("part-??????.npz"))
 
     def add(self, positions: list[int], rows: NDArray[np.float32], skipped: dict[int, str]) -> None:
-        """Keep the rows (n, V, D) of items, and why others have none; they are on disk when it returns."""
+        """Store the rows (n, V, D) of items, and reasons for skipped ones; durable when this returns."""
         self._n_parts += 1
         with replacing(self.folder / f"part-{self._n_parts:06d}.npz") as file:
             np.savez(file, positions=np.array(positions, np.int64), rows=rows, reasons=np.array(json.dumps(skipped)))
@@ -57,7 +57,7 @@ class Parts:
             yield part["positions"], part["rows"], _reasons(part)
 
     def done(self) -> set[int]:
-        """The positions of the items that need not be looked at again."""
+        """The positions of finished items."""
         found: set[int] = set()
         for part in self._opened():
             found.update(part["positions"].tolist(), _reasons(part))
@@ -69,7 +69,7 @@ class Parts:
                 yield part
 
     def remove(self) -> None:
-        """Clear up, once the features are written."""
+        """Remove the checkpoint."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-// Labels that look wrong: each with the class that the members of the committee suggest instead of it.
+// Label issues: each with the class that the members of the committee suggest instead.
 
 import { keepLabel, move } from "/static/actions.js";
 import { json } from "/static/api.js";
@@ -7,19 +7,19 @@ import { byId, el, percent } from "/static/dom.js";
 import { picture } from "/static/items.js";
 import { model } from "/static/model.js";
 
-const list = byId("suspects");
+const list = byId("label-issues");
 const PAGE = 60;
 let turn = 0; // answers for what was shown before are dropped
 let wanted = PAGE;
 
-export function hideSuspects() {
+export function hideLabelIssues() {
   turn++;
   list.hidden = true;
   byId("items").hidden = false;
   list.replaceChildren();
 }
 
-export async function showSuspects({ keep = false } = {}) {
+export async function showLabelIssues({ keep = false } = {}) {
   const mine = ++turn;
   byId("items").hidden = true;
   list.hidden = false;
@@ -28,7 +28,7 @@ export async function showSuspects({ keep = false } = {}) {
     const items = [];
     let total = 0;
     do {
-      const part = await json(`/api/suspects?start=${items.length}&count=${PAGE}`);
+      const part = await json(`/api/label-issues?start=${items.length}&count=${PAGE}`);
       if (mine !== turn) return;
       total = part.total;
       if (!part.items.length) break;
@@ -40,14 +40,14 @@ export async function showSuspects({ keep = false } = {}) {
   }
 }
 
-/** Draw them; the focus stays on its button, or goes to that of the row which takes its place. */
+/** Draw the list; the focus stays on its button, or moves to the next row's. */
 function draw(items, total) {
   const held = list.contains(document.activeElement) ? document.activeElement : null;
   const [row, act] = [held?.closest("li")?.dataset.row, held?.dataset.act];
   const at = [...list.children].findIndex((one) => one.contains(held));
   const place = list.scrollTop;
   list.replaceChildren(...items.map(card));
-  if (!items.length) list.append(el("li", { className: "empty" }, "No label is left that looks wrong."));
+  if (!items.length) list.append(el("li", { className: "empty" }, "No label issues left."));
   if (items.length < total) list.append(el("li", {}, el("button", { data: { act: "more" }, onclick: more }, "Show more")));
   list.scrollTop = place;
   if (!held) return;
@@ -57,7 +57,7 @@ function draw(items, total) {
 
 function more() {
   wanted += PAGE;
-  showSuspects({ keep: true });
+  showLabelIssues({ keep: true });
 }
 
 function card(item) {
@@ -74,7 +74,7 @@ function card(item) {
   const about = text.slice(0, 80);
   return el(
     "li",
-    { className: "item suspect", data: { row: item.row } },
+    { className: "item label-issue", data: { row: item.row } },
     picture(item),
     el(
       "div",
@@ -87,7 +87,7 @@ function card(item) {
         named("Suggested", item.suggested),
         el(
           "span",
-          { title: "The probability of the label, by the members of the committee that did not see it" },
+          { title: "Probability of the label according to the members that did not see it" },
           `label quality ${percent(item.label_quality)}`,
         ),
       ),

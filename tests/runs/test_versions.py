@@ -1,4 +1,4 @@
-"""Labels that look wrong in the explorer, and a new fit of a committee: from the run folder to the answers."""
+"""Label issues in the explorer, and a new fit of a committee: from the run folder to the answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pytest
 from rpim import PIM, RPIM, Discovery, FeatureSet
 from rpim.estimators.label_checks import LabelIssue
 from rpim.explorer import refit
-from rpim.explorer.refit import Plan, fit_again, plan, write_job
+from rpim.explorer.refit import Plan, plan, refit_run, write_job
 from rpim.runs.assignments import Assignments
-from rpim.runs.decision_state import State
-from rpim.runs.decisions import Junk, Merge, Move
-from rpim.runs.suspects import Suspects
+from rpim.runs.decisions import Junk, Merge, Move, State
+from rpim.runs.versions import LabelIssues
 
 pytest.importorskip("fastapi")
 
@@ -46,7 +45,7 @@ def found():
         labels=np.array(["a", "b", "b", "a", "new-1"]),
         known=np.arange(n) < 4,
         confidence=np.ones(n, np.float32),
-        second=np.array(["b"] * n),
+        runner_up=np.array(["b"] * n),
         runner_up_confidence=np.zeros(n, np.float32),
         outlier=np.zeros(n, np.float32),
         given=np.array(["a", "b", "b", "a", ""]),
@@ -62,23 +61,23 @@ def state():
 
 
 @pytest.fixture
-def suspects(found):
-    return Suspects.of(found, np.array(["a", "b", "new-1"]), np.arange(5))
+def label_issues(found):
+    return LabelIssues.of(found, np.array(["a", "b", "new-1"]), np.arange(5))
 
 
-def test_the_most_suspect_come_first(suspects):
-    assert suspects.rows.tolist() == [1, 0]  # 0.8 - 0.2 is more than 0.5 - 0.1
-    assert suspects.suggested.tolist() == [2, 1]
-    assert suspects.quality.tolist() == pytest.approx([0.2, 0.1])
+def test_the_most_suspect_come_first(label_issues):
+    assert label_issues.rows.tolist() == [1, 0]  # 0.8 - 0.2 is more than 0.5 - 0.1
+    assert label_issues.suggested.tolist() == [2, 1]
+    assert label_issues.quality.tolist() == pytest.approx([0.2, 0.1])
 
 
 def test_rows_of_a_later_fit_have_the_numbers_of_the_run(found):
-    assert Suspects.of(found, np.array(["a", "b", "new-1"]), np.array([3, 7, 8, 9, 11])).rows.tolist() == [7, 3]
+    assert LabelIssues.of(found, np.array(["a", "b", "new-1"]), np.array([3, 7, 8, 9, 11])).rows.tolist() == [7, 3]
 
 
 def test_without_a_committee_no_label_is_suspect(found):
     single = Assignments(**{**vars(found), "label_quality": None, "suggested": None, "suggested_confidence": None})
-    assert len(Suspects.of(single, np.array(["a", "b", "new-1"]), np.arange(5))) == 0
+    assert len(LabelIssues.of(single, np.array(["a", "b", "new-1"]), np.arange(5))) == 0
 
 
 @pytest.mark.parametrize(
@@ -92,9 +91,9 @@ def test_without_a_committee_no_label_is_suspect(found):
         (Merge((1, 2)), [(0, 1)]),
     ],
 )
-def test_what_is_decided_is_no_longer_suspect(suspects, state, decision, left):
+def test_what_is_decided_is_no_longer_suspect(label_issues, state, decision, left):
     now = decision.apply(state)
-    still = suspects.open(state, now, now.by_hand)
+    still = label_issues.open(state, now, now.by_hand)
     assert list(zip(still.rows.tolist(), still.suggested.tolist(), strict=True)) == left
 
 
@@ -149,13 +148,13 @@ def post(client):
 
 
 def listed(client, **query):
-    return client.get("/api/suspects", params=query).json()
+    return client.get("/api/label-issues", params=query).json()
 
 
 def test_the_state_says_what_the_committee_found(client, fitted):
     state = client.get("/api/state").json()
     model = Discovery.load(fitted).model
-    assert (state["members"], state["suspects"]) == (8, 3)
+    assert (state["members"], state["label_issues"]) == (8, 3)
     assert state["expected_accuracy"] == model.expected_accuracy_
     assert 0.9 < state["expected_accuracy"] <= 81 / 84  # three of the 84 labels are wrong
     assert all(one["stability"] > 0.8 for one in state["classes"])
@@ -171,33 +170,33 @@ def test_suspect_labels_are_listed_with_the_class_that_is_suggested(client):
     assert all(one["text"].startswith(TRUTH[row]) and one["label_quality"] < 0.2 for row, one in items.items())
     assert [one["row"] for one in listed(client, start=1, count=1)["items"]] == [found["items"][1]["row"]]
     assert listed(client, start=3) == {"total": 3, "items": []}
-    assert client.get("/api/suspects", params={"count": 1000}).status_code == 422
-    assert client.get("/api/suspects", params={"start": -1}).status_code == 422
+    assert client.get("/api/label-issues", params={"count": 1000}).status_code == 422
+    assert client.get("/api/label-issues", params={"start": -1}).status_code == 422
 
 
 def test_a_suggestion_is_accepted_by_a_move_that_can_be_undone(client, post):
     first = listed(client)["items"][0]
     state = post("decisions", kind="move", rows=[first["row"]], to=first["suggested"])
-    assert state["suspects"] == 2
+    assert state["label_issues"] == 2
     assert first["row"] not in [one["row"] for one in listed(client)["items"]]
     assert client.get(f"/api/rows/{first['row']}").json()["class"] == first["suggested"]
-    assert post("undo")["suspects"] == 3
+    assert post("undo")["label_issues"] == 3
     assert listed(client)["items"][0] == first
 
 
 def test_a_label_is_kept_by_a_move_to_its_own_class(client, post):
     first = listed(client)["items"][0]
-    assert post("decisions", kind="move", rows=[first["row"]], to=first["class"])["suspects"] == 2
+    assert post("decisions", kind="move", rows=[first["row"]], to=first["class"])["label_issues"] == 2
     kept = client.get(f"/api/rows/{first['row']}").json()
     assert (kept["class"], kept["by_hand"]) == (first["class"], True)
-    assert post("undo")["suspects"] == 3
+    assert post("undo")["label_issues"] == 3
 
 
 def test_a_single_fit_has_nothing_of_it(animals):
     bench = Workbench(animals)
     summary = bench.summary()
-    assert (summary["members"], summary["expected_accuracy"], summary["suspects"]) == (1, None, 0)
-    assert bench.suspect_items(0, 60) == {"total": 0, "items": []}
+    assert (summary["members"], summary["expected_accuracy"], summary["label_issues"]) == (1, None, 0)
+    assert bench.label_issue_items(0, 60) == {"total": 0, "items": []}
     bench.versions.store.close()
 
 
@@ -207,7 +206,7 @@ def test_a_single_fit_has_nothing_of_it(animals):
 def again(model, **found):
     for name, value in found.items():
         setattr(model, name, value)
-    return refit._same_again(model, 7).get_params()
+    return refit._unfitted_copy(model, 7).get_params()
 
 
 def test_a_committee_is_fitted_again_with_what_its_members_differ_in():
@@ -254,7 +253,7 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     write_job(tmp_path / "job.npz", made, 0, 1)
     told = []
     monkeypatch.setattr(refit, "tell", lambda **facts: told.append(facts))
-    fit_again(versions.run, tmp_path / "job.npz", versions.folder(1))
+    refit_run(versions.run, tmp_path / "job.npz", versions.folder(1))
     stages = [one["stage"] for one in told]
     assert "training 8 members" in stages
     assert stages.index("training 8 members") < stages.index("distilling the committee")

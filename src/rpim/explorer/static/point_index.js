@@ -1,26 +1,26 @@
-// Which row is at a place: rows in the cells of a grid, found without looking at all of them.
+// Spatial index: which row is at a position, by a uniform grid.
 
 const CELLS = 256;
 
-export class IndexOfPlaces {
-  constructor(places) {
-    const n = places.length / 2;
+export class PointIndex {
+  constructor(positions) {
+    const n = positions.length / 2;
     let [x0, y0, x1, y1] = [Infinity, Infinity, -Infinity, -Infinity];
     for (let i = 0; i < n; i++) {
-      x0 = Math.min(x0, places[2 * i]);
-      x1 = Math.max(x1, places[2 * i]);
-      y0 = Math.min(y0, places[2 * i + 1]);
-      y1 = Math.max(y1, places[2 * i + 1]);
+      x0 = Math.min(x0, positions[2 * i]);
+      x1 = Math.max(x1, positions[2 * i]);
+      y0 = Math.min(y0, positions[2 * i + 1]);
+      y1 = Math.max(y1, positions[2 * i + 1]);
     }
     if (n === 0) [x0, y0, x1, y1] = [0, 0, 1, 1];
-    this.places = places;
+    this.positions = positions;
     this.box = { x0, y0, x1, y1 };
     this.width = Math.max(x1 - x0, 1e-6) / CELLS;
     this.height = Math.max(y1 - y0, 1e-6) / CELLS;
     this.starts = new Uint32Array(CELLS * CELLS + 1);
     const cells = new Uint32Array(n);
     for (let i = 0; i < n; i++) {
-      cells[i] = this.column(places[2 * i]) + CELLS * this.line(places[2 * i + 1]);
+      cells[i] = this.column(positions[2 * i]) + CELLS * this.line(positions[2 * i + 1]);
       this.starts[cells[i] + 1]++;
     }
     for (let c = 0; c < CELLS * CELLS; c++) this.starts[c + 1] += this.starts[c];
@@ -45,11 +45,11 @@ export class IndexOfPlaces {
     }
   }
 
-  /** The row nearest to a place, no farther than `reach`; -1 where there is none. */
+  /** The nearest row within `reach`; -1 if there is none. */
   nearest(x, y, reach) {
     let [best, least] = [-1, reach * reach];
     for (const row of this.within(x - reach, y - reach, x + reach, y + reach)) {
-      const distance = (this.places[2 * row] - x) ** 2 + (this.places[2 * row + 1] - y) ** 2;
+      const distance = (this.positions[2 * row] - x) ** 2 + (this.positions[2 * row + 1] - y) ** 2;
       if (distance < least) [best, least] = [row, distance];
     }
     return best;
@@ -61,7 +61,7 @@ export class IndexOfPlaces {
     const ys = polygon.map(([, y]) => y);
     const rows = [];
     for (const row of this.within(Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys))) {
-      if (isInside(this.places[2 * row], this.places[2 * row + 1], polygon)) rows.push(row);
+      if (isInside(this.positions[2 * row], this.positions[2 * row + 1], polygon)) rows.push(row);
     }
     return rows.sort((a, b) => a - b);
   }

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim.runs.run_features import features_of
+from rpim.runs.run_folder import features_of
 
 X, TRUTH = make_blobs(60, n_features=4, centers=3, random_state=0)
 LABELS = np.where((TRUTH < 2) & (np.arange(60) % 2 == 0), TRUTH, -1)
@@ -48,7 +48,7 @@ def test_a_given_file_may_have_more_rows_in_another_order(run):
 def test_features_that_are_gone_changed_or_incomplete_are_one_sentence(run):
     place = run.parent / "features.npz"
     FeatureSet.from_arrays(X + 1).write(place, overwrite=True)
-    with pytest.raises(InputError, match=r"is not what .*run was made of.*: give --features FILE\.$"):
+    with pytest.raises(InputError, match=r"has changed since .*run was fitted: give --features FILE\.$"):
         features_of(run)
     FeatureSet.from_arrays(X[:50]).write(place, overwrite=True)
     with pytest.raises(InputError, match="lacks 10 of the 60 rows"):
@@ -59,7 +59,7 @@ def test_features_that_are_gone_changed_or_incomplete_are_one_sentence(run):
     facts = json.loads((run / "run.json").read_text())
     facts["provenance"]["data"]["path"] = None
     (run / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(InputError, match="does not say which features"):
+    with pytest.raises(InputError, match="does not record the path of its features"):
         features_of(run)
     facts["format"] = 99
     (run / "run.json").write_text(json.dumps(facts))
