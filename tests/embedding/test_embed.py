@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 import rpim
 from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding import embedding
+from rpim.embedding import embed as embed_module
 from rpim.embedding.embed import embed
 from rpim.embedding.encoder import Encoder
 from rpim.embedding.items import Items
@@ -131,7 +131,7 @@ def test_a_ctrl_c_keeps_what_is_done(pictures, tmp_path):
 
 
 def test_a_part_is_written_every_few_seconds(pictures, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "SECONDS_A_PART", 0.0)
+    monkeypatch.setattr(embed_module, "SECONDS_A_PART", 0.0)
     out = tmp_path / "f.parquet"
     encoder = Colours()
     encoder.stop_after = 6
@@ -351,8 +351,8 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path):
     """kill -9 in the middle: the parts that were written are not computed again, and the file is the same."""
     slow = (
         "import os, time\n"
-        "from rpim.embedding import embedding, images\n"
-        "embedding.SECONDS_A_PART = 0\n"
+        "from rpim.embedding import embed, images\n"
+        "embed.SECONDS_A_PART = 0\n"
         "waits = [*map(float, os.environ['WAITS'].split()), *[0] * 99]\n"
         "encode = images.TimmEncoder.encode\n"
         "def slowly(self, prepared):\n"
