@@ -204,6 +204,6 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark_refused):
     make, message = BAD_INPUT[case]
-    refused(message, *make(), "--protocol", "nid")
+    benchmark_refused(message, *make(), "--protocol", "nid")

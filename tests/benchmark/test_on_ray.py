@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import rpim
 from rpim.benchmark.cells import CellFile, planned_cells
 from rpim.benchmark.entries import Set
 from rpim.benchmark.on_ray import run_cells_on_ray
@@ -110,11 +109,11 @@ def test_the_command(ray_here, benchmark):
         ("workers were asked for: ask for fewer", ["--ray", "--workers", 999]),
     ],
 )
-def test_bad_input_is_said_before_the_work(message, arguments, ray_here, refused):
-    refused(message, save("birds.npz"), *arguments)
+def test_bad_input_is_said_before_the_work(message, arguments, ray_here, benchmark_refused):
+    benchmark_refused(message, save("birds.npz"), *arguments)
 
 
-def test_an_interruption_ends_the_tasks(tmp_path, monkeypatch):
+def test_an_interruption_ends_the_tasks(tmp_path, environment, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
     endless = {**FAST, "max_iter": 10**9, "schedule": "paper"}
@@ -133,7 +132,7 @@ def test_an_interruption_ends_the_tasks(tmp_path, monkeypatch):
             "--workers",
             "1",
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

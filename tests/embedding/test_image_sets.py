@@ -714,14 +714,18 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_before_anything_is_embedded(case, refused, embedded, monkeypatch, tmp_path):
+def test_bad_input_is_one_sentence_before_anything_is_embedded(
+    case, benchmark_refused, embedded, monkeypatch, tmp_path
+):
     make, message = BAD_INPUT[case]
     monkeypatch.chdir(tmp_path)
-    refused(message, *make())
+    benchmark_refused(message, *make())
     assert embedded == []
 
 
-def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(refused, embedded, monkeypatch, tmp_path):
+def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(
+    benchmark_refused, embedded, monkeypatch, tmp_path
+):
     """200 classes of 30 training images, as in CUB, but with a list that knows only two of them."""
     monkeypatch.chdir(tmp_path)
     root = make_cub(Path("cub"), n_classes=2, per_class=1)
@@ -731,7 +735,7 @@ def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(refu
     (root / "train_test_split.txt").write_text("\n".join(f"{n} 1" for n in range(1, 6001)))
     for number in range(1, 6001):
         (root / "images" / f"{number}.jpg").touch()
-    refused(
+    benchmark_refused(
         "The set 'cub': with 2 of 200 classes known, 30 rows would be labelled and 5,970 not, where the paper has",
         "--data",
         "cub=cub",

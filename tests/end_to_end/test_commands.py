@@ -27,7 +27,6 @@ X = X.astype(np.float32)
 HALF = np.arange(300) % 2 == 0
 WORDS = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])[TRUTH]
 LABELS = np.where((TRUTH < 4) & HALF, WORDS, "")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +39,12 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(data) -> tuple[Path, str, str]:
+def finished(data, environment) -> tuple[Path, str, str]:
     """A run of the real command, in a process of its own, with what it printed."""
     run = data.with_name("run")
     done = subprocess.run(
         [sys.executable, "-m", "rpim.cli.main", "discover", data, "-o", run, *FAST],
-        env=ENVIRONMENT,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -184,7 +183,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
 
 
 @pytest.fixture(scope="module")
-def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
+def mislabelled(tmp_path_factory, environment) -> tuple[Path, list[int]]:
     """A run in which six rows have the label of another class, and these rows."""
     folder = tmp_path_factory.mktemp("mislabelled")
     bad = [int(row) for k in (0, 1) for row in np.flatnonzero((k == TRUTH) & HALF)[:3]]
@@ -195,7 +194,7 @@ def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
     ).write(folder / "a.npz")
     done = subprocess.run(
         [sys.executable, "-m", "rpim.cli.main", "discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"],
-        env=ENVIRONMENT,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -473,16 +472,13 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, command):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
     make, message = BAD_INPUT[case]
     made = make()
     arguments = (made,) if isinstance(made, str) else made
     before = sorted(os.listdir())
-    code, out, err = command("discover", arguments[0], "-o", "run", *FAST, *arguments[1:])
-    assert (code, out) == (2, "")
+    err = refused("", "discover", arguments[0], "-o", "run", *FAST, *arguments[1:])
     assert re.search(message if "\\" in message else re.escape(message), err)
-    assert err.startswith("rpim: ")
-    assert err.count("\n") == 1
     assert sorted(os.listdir()) == before
 
 
@@ -580,7 +576,7 @@ main()
     assert os.listdir(tmp_path) == ["d.npz"]
 
 
-def test_help_and_version_do_without_torch():
+def test_help_and_version_do_without_torch(environment):
     script = (
         "import sys\nfrom rpim.cli.main import app\n"
         "try:\n    app(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
@@ -588,7 +584,7 @@ def test_help_and_version_do_without_torch():
     )
     for arguments in (["--help"], ["--version"], ["discover", "--help"]):
         done = subprocess.run(
-            [sys.executable, "-c", script, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stderr) == (0, "")
 
