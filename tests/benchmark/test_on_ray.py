@@ -113,6 +113,7 @@ def test_bad_input_is_said_before_the_work(message, arguments, ray_here, benchma
     benchmark_refused(message, save("birds.npz"), *arguments)
 
 
+@pytest.mark.ray
 def test_an_interruption_ends_the_tasks(tmp_path, environment, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)

@@ -437,6 +437,7 @@ def in_group(number: int) -> list[str]:
     return alive
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark, started):
     """3 methods x 2 sets x 1 seed: SIGKILL after two cells, and the second call gives the table of one that ran on."""
     arguments = (save("birds.npz"), save("cars.npz", 1), "--config", three_methods(), "--jobs", 1)
@@ -467,6 +468,7 @@ def test_killed_in_the_middle_and_finished_by_the_second_call(benchmark, started
         assert row["trade_off"] == ("0.1" if row["estimator"] == "pim" else "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_interruption_ends_every_process(benchmark, sent, started):
     endless = {**FAST_PIM, "max_iter": 10**9, "schedule": "paper"}

@@ -216,6 +216,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
 def test_the_command_goes_on_after_a_kill(command, problem, tmp_path, monkeypatch, environment, signal_name, n_members):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -137,6 +138,7 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     assert single.n_iter_ <= 21, "and ends when the classes settle"
 
 
+@pytest.mark.slow
 def test_a_fit_does_not_load_the_compiler_of_torch(environment):
     # It takes seconds, in a process that may live for ten.
     code = (

@@ -344,6 +344,7 @@ def test_embedding_needs_labels_only_to_discover(command, digits, lite0):
     assert not list(Path().iterdir())
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on(digits, lite0, tmp_path, environment):
     """kill -9 in the middle: the parts that were written are not computed again, and the file is the same."""
     slow = (

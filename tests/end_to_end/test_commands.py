@@ -558,6 +558,7 @@ def test_usage_errors_exit_with_2(command, arguments):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_fitting_leaves_nothing(tmp_path, interrupt):
     save(str(tmp_path / "d.npz"))
     script = """

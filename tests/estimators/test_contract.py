@@ -32,6 +32,7 @@ def problem():
     return X, y, truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [

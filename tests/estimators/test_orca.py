@@ -255,5 +255,6 @@ def test_a_view_of_another_shape_is_refused(problem):
         ORCA(6).fit(X, y, views=[X[1:]])
 
 
+@pytest.mark.slow
 def test_check_estimator(check_estimator):
     check_estimator(ORCA(n_epochs=10))

@@ -276,5 +276,6 @@ def test_clone_keeps_every_parameter(problem):
     assert np.array_equal(copy.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
+@pytest.mark.slow
 def test_check_estimator(check_estimator):
     check_estimator(RankStats(n_epochs=2))

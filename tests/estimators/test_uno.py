@@ -215,5 +215,6 @@ def test_a_parameter_of_zero_is_refused_by_name(name, problem):
         UNO(**{**QUICK, name: 0}).fit(X, y)
 
 
+@pytest.mark.slow
 def test_check_estimator(check_estimator):
     check_estimator(UNO(n_heads=1, n_epochs=2, random_state=0))

@@ -82,6 +82,7 @@ def is_gone(number):
     return stat.is_file() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"  # dead, and nobody waits for it here
 
 
+@pytest.mark.slow
 def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow, killed_while_fitting):
     number = killed_while_fitting(slow)
     with next_server(slow) as (bench, job, background):
@@ -102,6 +103,7 @@ def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow, killed
         wait_until(lambda: job.status != "running")
 
 
+@pytest.mark.slow
 def test_it_gets_the_result(animals, killed_while_fitting):
     killed_while_fitting(animals)
     with next_server(animals) as (bench, job, _):
@@ -114,6 +116,7 @@ def test_it_gets_the_result(animals, killed_while_fitting):
     assert not (animals / "refits" / RUNNING).exists()
 
 
+@pytest.mark.slow
 def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals, killed_while_fitting):
     killed_while_fitting(animals)
     wait_until(lambda: not is_held(animals / "refits" / RUNNING))
@@ -126,6 +129,7 @@ def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals,
         assert (job.status, bench.versions.active) == ("idle", 1)
 
 
+@pytest.mark.slow
 def test_a_fit_that_died_with_its_server_is_offered_again(slow, killed_while_fitting):
     os.kill(killed_while_fitting(slow), signal.SIGKILL)
     wait_until(lambda: not is_held(slow / "refits" / RUNNING))
@@ -135,6 +139,7 @@ def test_a_fit_that_died_with_its_server_is_offered_again(slow, killed_while_fit
         assert bench.versions.numbers() == [0]
 
 
+@pytest.mark.slow
 def test_a_folder_is_held_as_long_as_its_process_lives(tmp_path):
     assert not is_held(tmp_path)
     with held(tmp_path):

@@ -128,6 +128,7 @@ def test_reading_the_log_again_gives_the_same_state(steps):
     np.testing.assert_array_equal(again.by_hand, here.by_hand)
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_a_kill(tmp_path, environment):
     script = """
 import sys, itertools

@@ -253,6 +253,7 @@ def test_a_space_of_another_width_is_a_damaged_run(run, tmp_path):
         Predictor.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_leaves_nothing(run, tmp_path, interrupt):
     np.save(tmp_path / "n.npy", rows(40, 3))
     script = """
@@ -279,6 +280,7 @@ main()
     assert os.listdir(tmp_path) == ["n.npy"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is Linux's VmHWM")
 def test_memory_does_not_grow_with_the_rows(run, tmp_path, environment):
     script = """
