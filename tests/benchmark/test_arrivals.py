@@ -211,6 +211,7 @@ def read_csv(folder: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_whole_protocol_and_its_resuming(benchmark):
     """Three ways by three arrivals; the same command runs nothing again, and a second seed what is new."""
     arguments = (save(), "--protocol", "arrivals", *config(methods={"rpim": FIXED}), "--jobs", "1", "-o", "out")

@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rpim.benchmark.cells import CellFile, planned_cells
@@ -16,15 +15,9 @@ from rpim.benchmark.entries import Set
 from rpim.benchmark.on_ray import run_cells_on_ray
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.runner import run_cells
+from six_classes import save
 
 FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
-TRUTH = np.repeat(np.arange(6), 20)
-
-
-def save(name):
-    noise = np.random.RandomState(0).randn(120, 8)
-    np.savez(name, features=(np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32), labels=TRUTH)
-    return name
 
 
 def config(**methods):

@@ -31,23 +31,13 @@ from rpim.benchmark.runner import run_cells
 from rpim.benchmark.splits import Split, read_splits
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import records_of
+from six_classes import TRUTH, rows, save
 
 FAST_PIM = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
-TRUTH = np.repeat(np.arange(6), 20)
-
-
-def rows(seed: int) -> np.ndarray:
-    noise = np.random.RandomState(seed).randn(120, 8)
-    return (np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32)
 
 
 def make_case(features: FeatureSet, *arguments, **options) -> Case:
     return case_of_parts(divide(features), *arguments, **options)
-
-
-def save(name: str, seed: int = 0, **arrays) -> str:
-    np.savez(name, features=rows(seed), **(arrays or {"labels": TRUTH}))
-    return name
 
 
 def read_csv(folder: str | Path) -> list[dict[str, str]]:
@@ -496,6 +486,7 @@ def test_an_interruption_ends_every_process(benchmark, sent, started):
         assert err == "rpim: interrupted with 1 of 2 cells done; the same command goes on from there.\n"
 
 
+@pytest.mark.slow
 def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     x = rows(0)
     x[7] = 0.0
@@ -514,6 +505,7 @@ def test_a_failing_cell_is_reported_and_the_rest_is_done(benchmark):
     assert len(Path("out/cells.jsonl").read_text().splitlines()) == 6  # those that failed were tried again
 
 
+@pytest.mark.slow
 def test_pims_folder_and_a_set_without_truth(benchmark):
     partly = np.where((TRUTH < 3) & (np.arange(120) % 2 == 0), TRUTH, -1)
     save("secret.npz", labels=partly)
@@ -540,6 +532,7 @@ def test_pims_folder_and_a_set_without_truth(benchmark):
     assert {row["n_classes"] for row in table} == {"6"}
 
 
+@pytest.mark.slow
 def test_classes_from_gcds_list_and_their_number_estimated(benchmark):
     Path("list.pkl").write_bytes(pickle.dumps({"known_classes": [1, 2, 4, 5], "unknown_classes": {"Easy": [0, 3]}}))
     arguments = ("--splits", "list.pkl", "--methods", "kmeans", "--seeds", "3", "--n-classes", "estimate")

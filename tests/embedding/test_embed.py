@@ -243,6 +243,7 @@ def digits(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite0, tmp_path):
     code, out, err = command(
         "discover",
@@ -284,6 +285,7 @@ def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite
     assert "gone.safetensors is not there" in err
 
 
+@pytest.mark.slow
 def test_from_a_table_of_texts_to_classes_in_one_command(command):
     about = {
         "card": ["my card is lost", "I lost my card", "the card was stolen", "where is my bank card", "block my card"],

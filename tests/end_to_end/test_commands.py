@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import make_blobs
+from typer.testing import CliRunner
 
 import rpim
 from rpim import Discovery, FeatureSet
+from rpim.cli.main import app
 from rpim.runs.run_features import features_of
 
 FAST = ("--n-classes", "6", "--trade-off", "0.1", "--weight-decay", "0.01", "--beta", "0.2")
@@ -92,6 +94,7 @@ def test_discover_finds_the_blobs_and_keeps_given_labels(finished):
     assert facts["parameters"]["trade_off"] == 0.1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(finished, data, command):
     assert command("discover", data, "-o", "again", *FAST, "--quiet") == (0, "", "")
     assert Path("again/model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
@@ -123,6 +126,7 @@ def test_integer_labels_pim_and_truth(command):
     assert discovery.model.normalize is False
 
 
+@pytest.mark.slow
 def test_labels_from_a_file_of_their_own(command):
     np.save("x.npy", X)
     Path("labels.csv").write_text("id,label\n" + "".join(f"{i},{w}\n" for i, w in enumerate(LABELS) if w))
@@ -130,6 +134,7 @@ def test_labels_from_a_file_of_their_own(command):
     np.testing.assert_array_equal(Discovery.load("run").given, LABELS)
 
 
+@pytest.mark.slow
 def test_a_labels_file_takes_the_place_of_the_labels_in_the_data(command):
     np.savez("data.npz", features=X, labels=TRUTH)  # every row labelled, in another type
     Path("labels.txt").write_text("".join(f"{word}\n" for word in LABELS))
@@ -183,7 +188,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
 
 
 @pytest.fixture(scope="module")
-def mislabelled(tmp_path_factory, environment) -> tuple[Path, list[int]]:
+def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
     """A run in which six rows have the label of another class, and these rows."""
     folder = tmp_path_factory.mktemp("mislabelled")
     bad = [int(row) for k in (0, 1) for row in np.flatnonzero((k == TRUTH) & HALF)[:3]]
@@ -192,15 +197,10 @@ def mislabelled(tmp_path_factory, environment) -> tuple[Path, list[int]]:
     FeatureSet.from_arrays(
         X, labels=labels, ids=[f"r{i}" for i in range(300)], texts=[f"[b]{word}, {i}" for i, word in enumerate(WORDS)]
     ).write(folder / "a.npz")
-    done = subprocess.run(
-        [sys.executable, "-m", "rpim.cli.main", "discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        cwd=folder,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = CliRunner().invoke(app, ["discover", "a.npz", "-o", "run", "--n-classes", "6", "--no-report"])
+    assert done.exit_code == 0
     n = len(Discovery.load(folder / "run").label_issues())
     assert n > 1
     assert f"{n} of 105 labels look wrong: rpim classes run --label-issues lists them." in done.stdout
@@ -275,6 +275,7 @@ def one_label_a_class() -> np.ndarray:
     return labels
 
 
+@pytest.mark.slow
 def test_one_labelled_row_a_class_is_said_to_be_too_few_to_check(command):
     save("d.npz", labels=one_label_a_class())
     code, out, err = command("discover", "d.npz", "-o", "run", "--n-classes", 6, "--no-report")
@@ -289,6 +290,7 @@ def test_one_labelled_row_a_class_is_said_to_be_too_few_to_check(command):
     assert (code, out) == (0, "No label could be checked: that takes at least two labelled rows of a class.\n")
 
 
+@pytest.mark.slow
 def test_classes_of_a_single_row(command):
     labels = LABELS.copy()
     labels[-6:] = [f"only-{k}" for k in range(6)]
@@ -300,6 +302,7 @@ def test_classes_of_a_single_row(command):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_warnings_of_a_fit_are_a_line_each_in_the_words_of_the_command(command):
     few = np.eye(8, dtype=np.float32)[np.arange(300) % 3]
     labels = np.where((np.arange(300) % 3 < 2) & HALF, np.array(["ant", "bee", ""])[np.arange(300) % 3], "")
@@ -496,6 +499,7 @@ def test_rows_that_are_all_the_same_have_no_number_of_classes(command):
     assert err.startswith("rpim: All 300 rows are the same")
 
 
+@pytest.mark.slow
 def test_an_output_that_exists(command):
     save("d.npz")
     os.mkdir("thesis")

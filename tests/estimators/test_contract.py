@@ -265,9 +265,10 @@ def test_a_single_fit_starts_at_merged_clusters_or_at_the_best_of_restarts(n_ini
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=needs_umap) if name == "UMAPHDBSCAN" else name for name in methods.__all__]
-)
+SLOW = {"UMAPHDBSCAN": [needs_umap, pytest.mark.slow], "UNO": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in methods.__all__])
 def test_every_method_finds_separated_groups_and_keeps_the_contract(name, problem):
     X, y, truth = problem
     named = np.where(y < 0, "", np.array([f"class {c}" for c in truth]))

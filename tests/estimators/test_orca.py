@@ -207,7 +207,7 @@ def test_without_unlabelled_rows_there_is_no_margin(problem):
     assert np.array_equal(model.predict(X), truth)
 
 
-@pytest.mark.parametrize("batch_size", [2, 7, 10_000])
+@pytest.mark.parametrize("batch_size", [pytest.param(2, marks=pytest.mark.slow), 7, 10_000])
 def test_any_size_of_batch(batch_size, problem):
     X, y, truth = problem  # batches of two are often without a labelled row, and pair rows of two classes: small steps
     model = ORCA(6, batch_size=batch_size, n_epochs=2, learning_rate=1e-3, random_state=0).fit(X, y)

@@ -206,6 +206,7 @@ def test_the_same_random_state_gives_the_same_bits(problem):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_stored_views_take_the_place_of_dropped_features(problem):
     X, y, _ = problem
     view = X + 0.05 * np.random.RandomState(2).randn(*X.shape)
@@ -224,7 +225,7 @@ def test_string_labels_come_back_as_strings(problem):
     assert set(model.labels_[truth == 4]) < {"new-1", "new-2"}
 
 
-@pytest.mark.parametrize("batch_size", [2, 512])
+@pytest.mark.parametrize("batch_size", [pytest.param(2, marks=pytest.mark.slow), 512])
 def test_one_unlabelled_row_and_batches_without_any_or_larger_than_the_data(batch_size, problem):
     X, _, truth = problem
     X, truth = X[truth < 4], truth[truth < 4]

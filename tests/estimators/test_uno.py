@@ -88,6 +88,7 @@ def test_targets_are_constants():
     assert not any(target.requires_grad for target in targets)
 
 
+@pytest.mark.slow
 def test_finds_the_separated_groups_by_default(problem):
     X, y, truth = problem
     model = UNO(n_classes=6, random_state=0).fit(X, y)
@@ -107,6 +108,7 @@ def test_the_objective_is_the_sum_of_the_heads_and_falls(problem):
     assert history[-1]["objective"] < 0.9 * history[0]["objective"]
 
 
+@pytest.mark.slow
 def test_training_moves_wrong_prototypes_to_the_groups(problem, planted):
     """The new prototypes start half-way to each other and known ones, where they confuse the groups."""
     X, y, truth = problem
@@ -167,6 +169,7 @@ def test_the_same_random_state_gives_the_same_bits(problem):
     assert not np.array_equal(first, UNO(**{**QUICK, "random_state": 1}).fit(X, y).predict_proba(X))
 
 
+@pytest.mark.slow
 def test_stored_views_take_the_place_of_dropped_features(problem):
     X, y, _ = problem
     noisy = X + 0.1 * np.random.RandomState(1).randn(*X.shape).astype(np.float32)
@@ -188,7 +191,8 @@ def test_string_labels_come_back_as_strings(problem):
     assert {len(set(model.predict(X[truth == c]))) for c in (4, 5)} == {1}
 
 
-@pytest.mark.parametrize("batch_size", [2, 64, 10_000])  # two: most batches then have no unlabelled row
+# Two: most batches then have no unlabelled row.
+@pytest.mark.parametrize("batch_size", [pytest.param(2, marks=pytest.mark.slow), 64, 10_000])
 def test_one_unlabelled_row_and_batches_of_any_size(batch_size, problem):
     X, _, truth = problem
     y = np.where(truth < 5, truth, 0)
