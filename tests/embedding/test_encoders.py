@@ -52,6 +52,7 @@ def test_the_names_are_models_of_timm():
     assert {architecture.model for architecture in IMAGE_ENCODERS.values()} <= known
 
 
+@pytest.mark.slow
 def test_the_encoder_of_the_paper(tmp_path):
     """DINO ViT-B/16: the class token, 768 numbers, from 224 pixels with ImageNet's mean and deviation."""
     file = tmp_path / "dino.pth"
@@ -68,6 +69,7 @@ def test_the_encoder_of_the_paper(tmp_path):
     np.testing.assert_allclose(row, tokens[:, 0].numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_do_not_depend_on_the_batch(small_vit):
     encoder = open_encoder("images", "test_vit", small_vit)
     apart = np.concatenate([encoder.encode([encoder.prepare(picture(seed))]) for seed in range(3)])
@@ -91,6 +93,7 @@ def test_a_saved_encoder_is_one_by_itself(small_vit, tmp_path):
     assert again.identity == encoder.identity
 
 
+@pytest.mark.slow
 def test_later_rows_are_embedded_the_same_way(small_vit, tmp_path):
     encoder = open_encoder("images", "test_vit", small_vit)
     again = encoder_of(encoder.metadata())
@@ -168,6 +171,7 @@ def onnx_file(small_vit, tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_onnx_file_gives_the_same_rows(small_vit, onnx_file):
     encoder, theirs = open_encoder("images", str(onnx_file)), open_encoder("images", "test_vit", small_vit)
