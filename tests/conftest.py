@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(items):
         for fixture, marker in MARKER_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+        if "epsilon 0.3" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            item.add_marker("slow")  # an objective of the tests of core: 500 rounds of Sinkhorn-Knopp a step
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     slow = {_group(item) for item in items if item.get_closest_marker("slow")}
     ranks = {"ray": 0, "browser": 1, **dict.fromkeys(slow - {"ray", "browser"}, 2)}

@@ -159,7 +159,7 @@ def test_what_has_to_be_said_beside(seven):
 def of_committee(discovery, accuracy, **more):
     """As if the members of a committee of four had predicted the labels that they did not see so well."""
     model = copy.copy(discovery.model)
-    model.n_members_, model.expected_accuracy_ = 4, accuracy
+    model.n_members_, model.expected_accuracy_, model.sample_rows_ = 4, accuracy, len(discovery)
     return dataclasses.replace(discovery, model=model, assignments=dataclasses.replace(discovery.assignments, **more))
 
 
