@@ -34,7 +34,7 @@ def address(tmp_path_factory):
     discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
     assert discovery.label_issues()
     path = tmp_path_factory.mktemp("page") / "report.html"
-    discovery.report(path, features)
+    write_report(discovery, path, features=features)
     return path.as_uri()
 
 

@@ -629,18 +629,18 @@ def test_a_truth_that_came_with_the_features_and_does_not_fit_is_left_out(discov
 def test_what_cannot_be_written_is_refused_in_one_sentence(discovery, tmp_path, name, more, message):
     (tmp_path / "there.html").write_text("mine")
     with pytest.raises(InputError, match=re.escape(message)):
-        discovery.report(tmp_path / name, **more)
+        write_report(discovery, tmp_path / name, **more)
     assert [file.name for file in tmp_path.iterdir()] == ["there.html"]
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
 def test_overwriting_and_jinja_missing(discovery, tmp_path, monkeypatch):
     (tmp_path / "page.html").write_text("old")
-    discovery.report(tmp_path / "page.html", overwrite=True)
+    write_report(discovery, tmp_path / "page.html", overwrite=True)
     assert "Known classes" in (tmp_path / "page.html").read_text()
     without(monkeypatch, "jinja2")
     with pytest.raises(InputError, match=re.escape("needs jinja2, which is not installed: pip install 'rpim[report]'")):
-        discovery.report(tmp_path / "other.html")
+        write_report(discovery, tmp_path / "other.html")
 
 
 # Figures
