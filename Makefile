@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Two processes with one thread each. A group of tests (tests/conftest.py) runs in one process, the longest first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint install clean
+.PHONY: help demo quick test bench lint install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -12,22 +14,25 @@ help: ## list the targets
 demo: $(VENV)/.installed ## find new classes in scikit-learn's digits and print what was found
 	@$(BIN)/rpim demo --output rpim-demo --overwrite
 
-test: $(VENV)/.installed-dev ## set up and run every check: style, types, tests
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest
+quick: lint ## style, types, layers and the fast tests: at most two minutes
+	$(PYTEST) -m "not slow and not ray and not browser"
+
+test: lint ## set up and run every check: style, types, layers, all tests
+	$(PYTEST)
 
 bench: $(VENV)/.installed ## speed and memory against a plain reference; DATA=FOLDER for real embeddings
 	$(BIN)/python benchmarks/speed.py $(if $(DATA),--data $(DATA))
 
 install: $(VENV)/.installed ## make .venv with the package in it
 
-lint: $(VENV)/.installed-dev ## style and types alone
+lint: $(VENV)/.installed-dev ## style, types and layers alone
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 clean: ## remove .venv and what the tools left behind
-	rm -rf $(VENV) rpim-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) rpim-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""What several test files share: separated blobs, the transformations h as plain formulas, and the command."""
+"""Fixtures that several folders share, and the order in which the tests run."""
 
 import os
 import signal
@@ -13,6 +13,31 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+MARKER_OF_FIXTURE = {"ray_here": "ray", "browser": "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items):
+    """Mark the tests that need Ray or a browser, and group the tests for the processes of pytest-xdist.
+
+    A group runs in one process: all Ray tests, so that Ray is started once; all browser tests; each other file, whose
+    fixtures are then set up once. Groups that take long come first, so that the processes end at about the same time.
+    """
+    for item in items:
+        for fixture, marker in MARKER_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+        if "epsilon 0.3" in item.nodeid:
+            item.add_marker("slow")  # an objective of the tests of core: 500 rounds of Sinkhorn-Knopp a step
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    slow = {_group(item) for item in items if item.get_closest_marker("slow")}
+    ranks = {"ray": 0, "browser": 1, **dict.fromkeys(slow - {"ray", "browser"}, 2)}
+    items.sort(key=lambda item: ranks.get(_group(item), 3))
+
+
+def _group(item):
+    return next((name for name in ("ray", "browser") if item.get_closest_marker(name)), item.nodeid.split("::")[0])
 
 
 def _unit(rows):
@@ -95,31 +120,61 @@ def command(capsys, monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def refused(command):
+    """The command with these arguments is refused: exit code 2, and one line with the message in it, which is given."""
+
+    def check(message, *arguments):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, "")
+        assert message in err
+        assert err.startswith("rpim: ")
+        assert err.count("\n") == 1
+        return err
+
+    return check
+
+
+@pytest.fixture
 def benchmark(command):
     """Run ``rpim benchmark`` with these arguments."""
     return partial(command, "benchmark")
 
 
 @pytest.fixture
-def refused(benchmark):
-    """A benchmark with these arguments ends with one sentence, which has the message in it, and leaves nothing."""
+def benchmark_refused(refused):
+    """``rpim benchmark`` with these arguments is refused, and leaves nothing."""
 
     def check(message, *arguments):
-        code, out, err = benchmark(*arguments, "-o", "out")
-        assert (code, out) == (2, "")
-        assert message in err
-        assert err.count("\n") == 1
+        refused(message, "benchmark", *arguments, "-o", "out")
         assert not Path("out").exists()
 
     return check
 
 
 @pytest.fixture
-def interrupt(tmp_path):
-    """Run a script with these arguments, and once it has said a line, press Ctrl-C: exit code, standard error."""
+def raises_input_error():
+    """A call raises an InputError of one line that matches the message."""
+    from rpim import InputError
+
+    def check(function, message, *arguments, **options):
+        with pytest.raises(InputError, match=message) as error:
+            function(*arguments, **options)
+        assert "\n" not in str(error.value)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def environment():
+    """The environment of a process that imports this rpim and computes with one thread."""
     import rpim
 
-    environment = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def interrupt(environment, tmp_path):
+    """Run a script with these arguments, and once it has said a line, press Ctrl-C: exit code, standard error."""
 
     def run(script, *arguments, says, then=lambda: None):
         process = subprocess.Popen(
@@ -145,31 +200,46 @@ def interrupt(tmp_path):
     return run
 
 
-@pytest.fixture
-def animals(tmp_path):
-    """A small run on texts with its features beside it: 120 rows, ant, bee and cat known, two classes new."""
+@pytest.fixture(scope="session")
+def animals_features():
+    """Texts about five animals, 120 rows: half of the ants, bees and cats have their label."""
     import numpy as np
     from sklearn.datasets import make_blobs
 
-    from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
+    from rpim import FeatureSet
 
     X, truth = make_blobs(120, n_features=6, centers=5, random_state=1)
     words = np.array(["ant", "bee", "cat", "dog", "elk"])[truth]
-    labels = np.where((truth < 3) & (np.arange(120) % 2 == 0), words, "")
-    features = FeatureSet.from_arrays(
+    return FeatureSet.from_arrays(
         X,
-        labels=labels,
+        labels=np.where((truth < 3) & (np.arange(120) % 2 == 0), words, ""),
         ids=[f"row-{i}" for i in range(120)],
         texts=[f"<b>{word}</b> number {i}" for i, word in enumerate(words)],
         split=np.where(truth > 1, "x", "y"),
         columns={"city <i>": np.where(np.arange(120) % 3 == 0, "<b>Bern</b>", "Ulm"), "price": [*range(119), np.inf]},
     )
-    features.write(tmp_path / "animals.npz")
-    features = FeatureSet.read(tmp_path / "animals.npz")
+
+
+@pytest.fixture(scope="session")
+def animals_model(animals_features, tmp_path_factory):
+    from rpim import RPIM, FeatureSet, InfoMaxObjective
+
+    path = tmp_path_factory.mktemp("animals") / "animals.npz"
+    animals_features.write(path)
+    features = FeatureSet.read(path)
     objective = InfoMaxObjective(trade_off=0.1, weight_decay=0.01)
     model = RPIM(5, objective=objective, n_members=1, n_init=1, max_iter=15, random_state=0)
-    model.fit(features.rows(), features.labels)
-    Discovery.from_fit(model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
+    return model.fit(features.rows(), features.labels)
+
+
+@pytest.fixture
+def animals(animals_features, animals_model, tmp_path):
+    """A small run on texts with its features beside it: 120 rows, ant, bee and cat known, two classes new."""
+    from rpim import Discovery, FeatureSet
+
+    animals_features.write(tmp_path / "animals.npz")
+    features = FeatureSet.read(tmp_path / "animals.npz")
+    Discovery.from_fit(animals_model, features, source=tmp_path / "animals.npz").save(tmp_path / "run")
     return tmp_path / "run"
 
 

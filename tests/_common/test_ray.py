@@ -9,6 +9,7 @@ from rpim._common.errors import InputError
 from rpim._common.ray import connected, is_address
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("address", "workers", "message"),
     [
@@ -26,6 +27,7 @@ def test_no_cluster(address, workers, message, monkeypatch):
         pytest.fail("there is none")
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("error", "message"),
     [

@@ -13,6 +13,8 @@ exceptions = pytest.importorskip("ray.exceptions", reason="ray is not installed"
 
 from rpim._common.ray_failures import explain_ray_errors  # noqa: E402
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.mark.parametrize(
     ("error", "message"),

@@ -211,6 +211,7 @@ def read_csv(folder: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_whole_protocol_and_its_resuming(benchmark):
     """Three ways by three batches; the same command runs nothing again, and a second seed what is new."""
     arguments = (save(), "--protocol", "batches", *config(methods={"rpim": FIXED}), "--jobs", "1", "-o", "out")
@@ -266,6 +267,6 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark_refused):
     make, message = BAD_INPUT[case]
-    refused(message, *make(), "--protocol", "batches")
+    benchmark_refused(message, *make(), "--protocol", "batches")

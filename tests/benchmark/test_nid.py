@@ -141,6 +141,7 @@ def read_csv(folder: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_whole_protocol_and_its_resuming(benchmark):
     """Two methods, one set, one seed at three shares; a second seed later runs what is new and nothing else."""
     Path("lists").mkdir()
@@ -175,6 +176,7 @@ def test_the_whole_protocol_and_its_resuming(benchmark):
     assert "mean over 2 seeds" in out
 
 
+@pytest.mark.slow
 def test_without_lists_or_a_division_of_its_own_the_usual_one_serves(benchmark):
     code, out, err = benchmark(
         save("mine.npz", nid_split=None), "--protocol", "nid", "--methods", "kmeans", "--seeds", "0", "-o", "out"
@@ -204,6 +206,6 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, benchmark_refused):
     make, message = BAD_INPUT[case]
-    refused(message, *make(), "--protocol", "nid")
+    benchmark_refused(message, *make(), "--protocol", "nid")

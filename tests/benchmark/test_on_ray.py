@@ -8,24 +8,16 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import rpim
 from rpim.benchmark.cells import CellFile, planned_cells
 from rpim.benchmark.entries import Set
 from rpim.benchmark.on_ray import run_cells_on_ray
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.runner import run_cells
+from six_classes import save
 
 FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
-TRUTH = np.repeat(np.arange(6), 20)
-
-
-def save(name):
-    noise = np.random.RandomState(0).randn(120, 8)
-    np.savez(name, features=(np.eye(8)[TRUTH] + 0.3 * noise).astype(np.float32), labels=TRUTH)
-    return name
 
 
 def config(**methods):
@@ -110,11 +102,12 @@ def test_the_command(ray_here, benchmark):
         ("workers were asked for: ask for fewer", ["--ray", "--workers", 999]),
     ],
 )
-def test_bad_input_is_said_before_the_work(message, arguments, ray_here, refused):
-    refused(message, save("birds.npz"), *arguments)
+def test_bad_input_is_said_before_the_work(message, arguments, ray_here, benchmark_refused):
+    benchmark_refused(message, save("birds.npz"), *arguments)
 
 
-def test_an_interruption_ends_the_tasks(tmp_path, monkeypatch):
+@pytest.mark.ray
+def test_an_interruption_ends_the_tasks(tmp_path, environment, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
     endless = {**FAST, "max_iter": 10**9, "preset": "paper"}
@@ -133,7 +126,7 @@ def test_an_interruption_ends_the_tasks(tmp_path, monkeypatch):
             "--workers",
             "1",
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

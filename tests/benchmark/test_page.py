@@ -207,6 +207,7 @@ def kept_outcome(folder: Path, of: dict, lean=True, n_classes=4, **more) -> None
     np.savez(path, **{**arrays, **more})
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_made_costs_no_other(tmp_path):
     records = [
         record("pim"),
@@ -231,6 +232,7 @@ def test_a_figure_that_cannot_be_made_costs_no_other(tmp_path):
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["confusion-birds.png", "map-birds.png"]
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_again_and_their_names_are_safe(tmp_path):
     records = [record("a", "a b"), record("b", "a b"), record("a", "../a/b"), record("b", "../a/b")]
     for one in records:
@@ -253,6 +255,7 @@ def test_figures_are_the_same_bytes_again_and_their_names_are_safe(tmp_path):
     assert "of class 3 (15 rows), the unknown class that a takes most" in figures[3].caption
 
 
+@pytest.mark.slow
 def test_many_classes_have_a_second_row_for_those_that_are_confused(tmp_path):
     records = [record("pim"), record("rpim")]
     for one in records:
@@ -316,6 +319,7 @@ def save(name: str) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_a_whole_command_and_its_page_made_again(benchmark):
     rpim = {"method": "rpim", **FAST, "beta": 0.1}
     methods = {"PIM <&>": {"method": "pim", **FAST}, "RPIM": rpim, "linear $x": {**rpim, "h": "linear"}}

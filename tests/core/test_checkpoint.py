@@ -232,9 +232,10 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
-def test_the_command_resumes_after_a_kill(command, problem, tmp_path, monkeypatch, signal_name, n_members):
+def test_the_command_resumes_after_a_kill(command, problem, tmp_path, monkeypatch, environment, signal_name, n_members):
     """And writes the run of an uninterrupted one, bit for bit."""
     monkeypatch.chdir(tmp_path)
     x, y = problem
@@ -242,6 +243,7 @@ def test_the_command_resumes_after_a_kill(command, problem, tmp_path, monkeypatc
     arguments = ["discover", "rows.npz", "--n-classes", "8", "--no-report", "--n-members", n_members]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_AFTER_A_SAVE.format(signal_name), *map(str, arguments), "-o", "run"],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -78,6 +78,7 @@ def test_the_gradient_by_finite_differences(rows):
         assert torch.equal((value - before[name])[clear].sign(), -slope[name][clear].sign())
 
 
+@pytest.mark.slow
 def test_the_loss_falls_to_the_entropy_of_targets_that_a_head_can_give(rows):
     x, _ = rows
     targets = a_head(seed=5).proba_and_score(x)[0]

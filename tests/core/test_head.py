@@ -90,7 +90,12 @@ def test_least_fitting():
 
 @pytest.mark.parametrize(
     "model",
-    [RPIM(**QUICK), RPIM(**{**QUICK, "n_members": 4}), PIM(**QUICK), GCD(6, random_state=0)],
+    [
+        RPIM(**QUICK),
+        pytest.param(RPIM(**{**QUICK, "n_members": 4}), marks=pytest.mark.slow),
+        PIM(**QUICK),
+        GCD(6, random_state=0),
+    ],
     ids=["RPIM", "RPIM, 4 members", "PIM", "GCD"],
 )
 def test_junk_rows_have_the_highest_scores(model, problem):
@@ -103,6 +108,7 @@ def test_junk_rows_have_the_highest_scores(model, problem):
     assert roc_auc_score([0] * 6 + [1] * 6, model.outlier_scores(new)) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LABELS)
 def test_abstain_leaves_out_exactly_the_share_in_the_users_label_type(kind, problem, tmp_path):
     X, y, truth = problem

@@ -151,6 +151,7 @@ class Meeting:
         return total
 
 
+@pytest.mark.slow
 def test_rows_spread_over_two_workers():
     q = scores(11, 3, sharpness=2.0)
     parts = [q[:4], q[4:]]

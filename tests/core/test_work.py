@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -148,14 +149,15 @@ def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     assert single.n_iter_ <= 21, "and ends when the classes settle"
 
 
-def test_a_fit_does_not_load_the_compiler_of_torch():
+@pytest.mark.slow
+def test_a_fit_does_not_load_the_compiler_of_torch(environment):
     # It takes seconds, in a process that may live for ten.
     code = (
         "import sys, numpy as np; from rpim import RPIM;"
         "X = np.random.default_rng(0).normal(size=(60, 4)); RPIM(6).fit(X, np.arange(60) % 5 - 1);"
         "sys.exit('torch._dynamo' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
 
 
 def test_small_clusters_draw_their_seeds_from_some_rows(monkeypatch):

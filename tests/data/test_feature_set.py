@@ -857,6 +857,6 @@ def test_an_npz_with_something_else_in_it(tmp_path):
         FeatureSet.read(tmp_path / "f.npz")
 
 
-def test_pyarrow_is_not_imported_until_needed():
+def test_pyarrow_is_not_imported_until_needed(environment):
     code = "import sys, rpim.data.feature_set; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

@@ -1,5 +1,7 @@
 """Rows that stay on disk: read in order and by number, and damaged files named before any work."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -92,13 +94,12 @@ def test_a_pass_that_is_left_early_ends_its_reader(stored):
     assert threading.active_count() == before
 
 
-def refused(message, path):
-    with pytest.raises(InputError, match=message) as error:
-        RowFiles(path)
-    assert "\n" not in str(error.value)
+@pytest.fixture
+def refused(raises_input_error):
+    return partial(raises_input_error, RowFiles)
 
 
-def test_a_missing_shard_is_named(tmp_path):
+def test_a_missing_shard_is_named(tmp_path, refused):
     for number in (0, 1, 3):
         np.save(tmp_path / f"part-{number:05d}.npy", MATRIX)
     refused(r"lacks part-00002\.npy: write it again", tmp_path)
@@ -108,7 +109,7 @@ def test_a_missing_shard_is_named(tmp_path):
     assert len(RowFiles(tmp_path)) == 150
 
 
-def test_bad_files_are_named(tmp_path):
+def test_bad_files_are_named(tmp_path, refused):
     refused("is not there", tmp_path / "gone.npy")
     (tmp_path / "empty").mkdir()
     refused("holds no .npy or .parquet files", tmp_path / "empty")

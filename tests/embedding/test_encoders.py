@@ -1,6 +1,7 @@
 """Encoders: what they are called, where their weights come from, and that rows are what they should be."""
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +41,9 @@ def offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
 
 
-def refused(message, *arguments, **options):
-    with pytest.raises(InputError, match=message) as error:
-        open_encoder(*arguments, **options)
-    assert "\n" not in str(error.value)
+@pytest.fixture
+def refused(raises_input_error):
+    return partial(raises_input_error, open_encoder)
 
 
 def test_the_names_are_models_of_timm():
@@ -52,6 +52,7 @@ def test_the_names_are_models_of_timm():
     assert {architecture.model for architecture in IMAGE_ENCODERS.values()} <= known
 
 
+@pytest.mark.slow
 def test_the_encoder_of_the_paper(tmp_path):
     """DINO ViT-B/16: the class token, 768 numbers, from 224 pixels with ImageNet's mean and deviation."""
     file = tmp_path / "dino.pth"
@@ -68,6 +69,7 @@ def test_the_encoder_of_the_paper(tmp_path):
     np.testing.assert_allclose(row, tokens[:, 0].numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_do_not_depend_on_the_batch(small_vit):
     encoder = open_encoder("images", "test_vit", small_vit)
     apart = np.concatenate([encoder.encode([encoder.prepare(picture(seed))]) for seed in range(3)])
@@ -91,6 +93,7 @@ def test_a_saved_encoder_is_one_by_itself(small_vit, tmp_path):
     assert again.identity == encoder.identity
 
 
+@pytest.mark.slow
 def test_later_rows_are_embedded_the_same_way(small_vit, tmp_path):
     encoder = open_encoder("images", "test_vit", small_vit)
     again = encoder_of(encoder.metadata())
@@ -115,11 +118,11 @@ def test_the_hash_is_of_the_tensors_and_their_names():
     assert tensors_hash(one) != tensors_hash({"a": torch.ones(2), "b": torch.tensor([0.0, 0.0, 1e-30])})
 
 
-def test_an_unknown_encoder(offline):
+def test_an_unknown_encoder(offline, refused):
     refused("'dino-vitb61' is unknown: did you mean dino-vitb16", "images", "dino-vitb61")
 
 
-def test_without_a_network_it_says_what_to_bring(offline):
+def test_without_a_network_it_says_what_to_bring(offline, refused):
     refused(
         "dino-vitb16 are not on this machine and .* cannot be reached: bring model.safetensors of "
         "timm/vit_base_patch16_224.dino .* --weights FILE",
@@ -129,7 +132,7 @@ def test_without_a_network_it_says_what_to_bring(offline):
     refused("'all-mpnet-base-v2' is not on this machine .* --weights FOLDER", "texts", "all-mpnet-base-v2")
 
 
-def test_weights_that_do_not_fit(small_vit, tmp_path):
+def test_weights_that_do_not_fit(small_vit, tmp_path, refused):
     refused("does not fit dino-vits16 .*: give weights of that model", "images", "dino-vits16", small_vit)
     refused("does not say which encoder its weights are of", "images", str(small_vit))
     refused("is not there", "images", "test_vit", tmp_path / "gone.safetensors")
@@ -141,7 +144,7 @@ def test_weights_that_do_not_fit(small_vit, tmp_path):
     refused("no table of tensors", "images", "test_vit", tmp_path / "list.pth")
 
 
-def test_a_pickle_that_would_run_code_is_not_loaded(tmp_path):
+def test_a_pickle_that_would_run_code_is_not_loaded(tmp_path, refused):
     class Prank:
         def __reduce__(self):
             return Path.touch, (tmp_path / "ran",)
@@ -168,6 +171,7 @@ def onnx_file(small_vit, tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_onnx_file_gives_the_same_rows(small_vit, onnx_file):
     encoder, theirs = open_encoder("images", str(onnx_file)), open_encoder("images", "test_vit", small_vit)
@@ -177,7 +181,7 @@ def test_an_onnx_file_gives_the_same_rows(small_vit, onnx_file):
     assert encoder_of(encoder.metadata()).identity == encoder.identity
 
 
-def test_a_file_that_is_no_network(tmp_path):
+def test_a_file_that_is_no_network(tmp_path, refused):
     (tmp_path / "no.onnx").write_bytes(b"no")
     refused("no network that onnxruntime can run", "images", str(tmp_path / "no.onnx"))
     refused("is not there", "images", str(tmp_path / "gone.onnx"))
@@ -192,12 +196,12 @@ def test_texts_by_the_encoder_that_a_package_carries(offline):
     assert encoder_of(encoder.metadata()).identity == encoder.identity
 
 
-def test_a_folder_without_a_model(tmp_path):
+def test_a_folder_without_a_model(tmp_path, refused):
     refused("holds no model", "texts", str(tmp_path))
     refused("is not a folder", "texts", "all-MiniLM-L6-v2", tmp_path / "gone")
 
 
-def test_a_library_that_is_not_there(monkeypatch):
+def test_a_library_that_is_not_there(monkeypatch, refused):
     import importlib
 
     real = importlib.import_module

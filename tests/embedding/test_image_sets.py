@@ -559,6 +559,7 @@ def gcds_list() -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_benchmark_from_images_and_its_second_call(benchmark, embedded):
     make_cifar10(Path("cifar-10-batches-py"))
     make_cub(Path("birds/CUB_200_2011"), n_classes=4, per_class=6)
@@ -596,6 +597,7 @@ def test_a_benchmark_from_images_and_its_second_call(benchmark, embedded):
     assert typed in Path("out/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_classes_of_imagenet_are_those_of_the_list(benchmark, embedded):
     root = make_imagenet(Path("imagenet"))
     for part in ("train", "val"):
@@ -617,6 +619,7 @@ def test_the_classes_of_imagenet_are_those_of_the_list(benchmark, embedded):
     assert "imagenet100.parquet was made with other imagenet_classes" in err
 
 
+@pytest.mark.slow
 def test_a_benchmark_by_a_real_encoder(benchmark):
     """The smallest ViT of timm's, with weights by chance."""
     make_cifar10(Path("cifar"))
@@ -632,6 +635,7 @@ def test_a_benchmark_by_a_real_encoder(benchmark):
     assert FeatureSet.read("out/features/cifar10.parquet").metadata["embedding"]["encoder"] == "test_vit"
 
 
+@pytest.mark.slow
 def test_an_interruption_while_embedding(benchmark, embedded):
     make_cifar10(Path("cifar"))
     data = ("--data", "cifar10=cifar", *FAST, "-o", "out")
@@ -643,6 +647,7 @@ def test_an_interruption_while_embedding(benchmark, embedded):
     assert [encoder for _, encoder in embedded] == ["interrupted", "colours"]
 
 
+@pytest.mark.slow
 def test_features_of_another_encoder_or_other_images_are_not_taken(benchmark, embedded):
     make_cifar10(Path("cifar"))
     Path("a.pth").write_bytes(b"first")
@@ -714,14 +719,18 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_sentence_before_anything_is_embedded(case, refused, embedded, monkeypatch, tmp_path):
+def test_bad_input_is_one_sentence_before_anything_is_embedded(
+    case, benchmark_refused, embedded, monkeypatch, tmp_path
+):
     make, message = BAD_INPUT[case]
     monkeypatch.chdir(tmp_path)
-    refused(message, *make())
+    benchmark_refused(message, *make())
     assert embedded == []
 
 
-def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(refused, embedded, monkeypatch, tmp_path):
+def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(
+    benchmark_refused, embedded, monkeypatch, tmp_path
+):
     """200 classes of 30 training images, as in CUB, but with a list that knows only two of them."""
     monkeypatch.chdir(tmp_path)
     root = make_cub(Path("cub"), n_classes=2, per_class=1)
@@ -731,7 +740,7 @@ def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(refu
     (root / "train_test_split.txt").write_text("\n".join(f"{n} 1" for n in range(1, 6001)))
     for number in range(1, 6001):
         (root / "images" / f"{number}.jpg").touch()
-    refused(
+    benchmark_refused(
         "The set 'cub': with 2 of 200 classes known, 30 rows would be labelled and 5,970 not, where the paper has",
         "--data",
         "cub=cub",

@@ -1,11 +1,11 @@
 """What a folder or a table holds, and what is said where it holds nothing of use."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
-from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.sources import is_source, read_source
 
@@ -145,13 +145,12 @@ def test_a_dataset_of_images_in_parts(dataset):
     assert [np.asarray(open_picture(content))[0, 0, 0] for content in items.content] == [10, 200, 10, 200]
 
 
-def refused(message, path, **options):
-    with pytest.raises(InputError, match=message) as error:
-        read_source(path, **options)
-    assert "\n" not in str(error.value)
+@pytest.fixture
+def refused(raises_input_error):
+    return partial(raises_input_error, read_source)
 
 
-def test_what_holds_nothing_says_so(folder, tmp_path):
+def test_what_holds_nothing_says_so(folder, tmp_path, refused):
     refused("is not there", tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     refused("holds no images", tmp_path / "empty")
@@ -163,7 +162,7 @@ def test_what_holds_nothing_says_so(folder, tmp_path):
     refused("give .csv, .jsonl or .parquet", tmp_path / "t.docx")
 
 
-def test_what_does_not_fit_says_so(folder, tmp_path):
+def test_what_does_not_fit_says_so(folder, tmp_path, refused):
     (tmp_path / "t.csv").write_text("question,label\nWhere?,a\n")
     refused("no column called text among 'question', 'label'", tmp_path / "t.csv")
     refused("no column 'quetion'", tmp_path / "t.csv", text_column="quetion")

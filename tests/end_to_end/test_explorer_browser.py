@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,24 +16,20 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import rpim
 from rpim import Discovery
 from rpim.explorer.background import RUNNING
 from rpim.explorer.jobs import is_held
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("fastapi")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
-
 expect = playwright.expect
 
 
 class Server:
     """``rpim explore`` in a process of its own, at the same port every time."""
 
-    def __init__(self, run: Path) -> None:
-        self.run = run
+    def __init__(self, run: Path, environment: dict[str, str]) -> None:
+        self.run, self.environment = run, environment
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -42,10 +37,9 @@ class Server:
 
     def start(self) -> str:
         """The address that it prints."""
-        source = str(Path(rpim.__file__).parents[1])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rpim.cli.main", "explore", self.run, "--no-browser", "--port", str(self.port)],
-            env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            env={**self.environment, "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -69,7 +63,7 @@ class Server:
 
 
 @pytest.fixture
-def server(animals):
+def server(animals, environment):
     # A map that is there already: the one by UMAP would take the test's time.
     import numpy as np
 
@@ -78,18 +72,10 @@ def server(animals):
     bench = Workbench(animals)
     np.save(animals / "map.npy", bench.map)
     bench.versions.store.close()
-    running = Server(animals)
+    running = Server(animals, environment)
     yield running
     running.kill()
     running.kill_fit()
-
-
-@pytest.fixture
-def browser():
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def open_page(context, address, problems):

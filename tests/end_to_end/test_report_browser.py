@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
@@ -12,8 +10,6 @@ from rpim import RPIM, Discovery, FeatureSet
 from rpim.report import write_report
 
 playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 
 EVIL = "</script></title><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>'\"{{7*7}}"
 RTL = "\u202eعربي"
@@ -40,14 +36,6 @@ def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(discovery, path, features=features)
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

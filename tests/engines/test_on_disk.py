@@ -68,7 +68,9 @@ def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
         assert in_given_order[rows][position].equal(again[rows])
 
 
-@pytest.mark.parametrize(("method", "n_members"), [(PIM, 1), (RPIM, 1), (RPIM, 2), (TIM, 1)])
+@pytest.mark.parametrize(
+    ("method", "n_members"), [(PIM, 1), (RPIM, 1), pytest.param(RPIM, 2, marks=pytest.mark.slow), (TIM, 1)]
+)
 def test_a_whole_fit(problem, small_blocks, method, n_members):
     """With its start, or its committee."""
     x, y, files = problem
@@ -144,6 +146,7 @@ def test_what_does_not_fit_says_so(problem, tmp_path):
         RPIM(n_classes=12).fit(RowFiles(tmp_path / "broken.npy"), y)
 
 
+@pytest.mark.slow
 def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_blocks):
     """Labels beside the features; too little memory for all rows, and enough for what has to be there."""
     from pathlib import Path

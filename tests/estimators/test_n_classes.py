@@ -292,11 +292,8 @@ def test_the_command_with_a_published_estimator(estimate, method):
         (("--labels", "missing.csv"), "missing.csv is not there"),
     ],
 )
-def test_bad_input_to_the_command(estimate, tmp_path, arguments, message):
-    code, out, err = estimate(*arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert len(err.splitlines()) == 1
+def test_bad_input_to_the_command(estimate, refused, tmp_path, arguments, message):
+    refused(message, *estimate.args, *arguments)
     assert [file.name for file in tmp_path.iterdir()] == ["data.npz"]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import InputError, gcd_accuracy
 from rpim.estimators import rankstats
@@ -208,6 +206,7 @@ def test_the_same_random_state_gives_the_same_bits(problem):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_stored_views_take_the_place_of_dropped_features(problem):
     X, y, _ = problem
     view = X + 0.05 * np.random.RandomState(2).randn(*X.shape)
@@ -226,7 +225,7 @@ def test_string_labels_come_back_as_strings(problem):
     assert set(model.labels_[truth == 4]) < {"new-1", "new-2"}
 
 
-@pytest.mark.parametrize("batch_size", [2, 512])
+@pytest.mark.parametrize("batch_size", [pytest.param(2, marks=pytest.mark.slow), 512])
 def test_one_unlabelled_row_and_batches_without_any_or_larger_than_the_data(batch_size, problem):
     X, _, truth = problem
     X, truth = X[truth < 4], truth[truth < 4]
@@ -278,11 +277,6 @@ def test_clone_keeps_every_parameter(problem):
     assert np.array_equal(copy.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
-def test_check_estimator():
-    reason = "it labels rows with -1, which means unlabelled here, as for RPIM"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "every row has a label", mostly
-        expected = {"check_classifiers_classes": reason}
-        results = check_estimator(RankStats(n_epochs=2), expected_failed_checks=expected, on_fail=None)
-    assert [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"] == []
-    assert sum(r["status"] == "passed" for r in results) > 50
+@pytest.mark.slow
+def test_check_estimator(check_estimator):
+    check_estimator(RankStats(n_epochs=2))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 from rpim import gcd_accuracy
 from rpim.estimators.uno import UNO, balanced_assignment, class_factors, swapped_targets
@@ -90,6 +88,7 @@ def test_targets_are_constants():
     assert not any(target.requires_grad for target in targets)
 
 
+@pytest.mark.slow
 def test_finds_the_separated_groups_by_default(problem):
     X, y, truth = problem
     model = UNO(n_classes=6, random_state=0).fit(X, y)
@@ -109,6 +108,7 @@ def test_the_objective_is_the_sum_of_the_heads_and_falls(problem):
     assert history[-1]["objective"] < 0.9 * history[0]["objective"]
 
 
+@pytest.mark.slow
 def test_training_moves_wrong_prototypes_to_the_groups(problem, planted):
     """The new prototypes start half-way to each other and known ones, where they confuse the groups."""
     X, y, truth = problem
@@ -169,6 +169,7 @@ def test_the_same_random_state_gives_the_same_bits(problem):
     assert not np.array_equal(first, UNO(**{**QUICK, "random_state": 1}).fit(X, y).predict_proba(X))
 
 
+@pytest.mark.slow
 def test_stored_views_take_the_place_of_dropped_features(problem):
     X, y, _ = problem
     noisy = X + 0.1 * np.random.RandomState(1).randn(*X.shape).astype(np.float32)
@@ -190,7 +191,8 @@ def test_string_labels_come_back_as_strings(problem):
     assert {len(set(model.predict(X[truth == c]))) for c in (4, 5)} == {1}
 
 
-@pytest.mark.parametrize("batch_size", [2, 64, 10_000])  # two: most batches then have no unlabelled row
+# Two: most batches then have no unlabelled row.
+@pytest.mark.parametrize("batch_size", [pytest.param(2, marks=pytest.mark.slow), 64, 10_000])
 def test_one_unlabelled_row_and_batches_of_any_size(batch_size, problem):
     X, _, truth = problem
     y = np.where(truth < 5, truth, 0)
@@ -217,12 +219,6 @@ def test_a_parameter_of_zero_is_refused_by_name(name, problem):
         UNO(**{**QUICK, name: 0}).fit(X, y)
 
 
-def test_check_estimator():
-    expected = {"check_classifiers_classes": "its labels are -1 and 1, and -1 means unlabelled here"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "every row has a label", mostly
-        results = check_estimator(
-            UNO(n_heads=1, n_epochs=2, random_state=0), expected_failed_checks=expected, on_fail=None
-        )
-    assert [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"] == []
-    assert sum(r["status"] == "passed" for r in results) > 50
+@pytest.mark.slow
+def test_check_estimator(check_estimator):
+    check_estimator(UNO(n_heads=1, n_epochs=2, random_state=0))

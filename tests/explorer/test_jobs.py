@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import rpim
 from rpim import InputError
 from rpim.explorer.background import RUNNING, Background
 from rpim.explorer.jobs import STOPPED, Job, held, is_held
@@ -61,15 +60,17 @@ def next_server(run):
         bench.versions.store.close()
 
 
-def killed_while_fitting(run):
+@pytest.fixture
+def killed_while_fitting(environment):
     """The number of the process that fits, once the server that started it was killed by the system."""
-    source = str(Path(rpim.__file__).parents[1])
-    ended = subprocess.run(
-        [sys.executable, "-c", SERVER, run], env={**os.environ, "PYTHONPATH": source}, timeout=60, check=False
-    )
-    assert ended.returncode == -signal.SIGKILL
-    assert is_held(run / "refits" / RUNNING)
-    return int((run / "refits" / RUNNING / "pid").read_text())
+
+    def number(run):
+        ended = subprocess.run([sys.executable, "-c", SERVER, run], env=environment, timeout=60, check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert is_held(run / "refits" / RUNNING)
+        return int((run / "refits" / RUNNING / "pid").read_text())
+
+    return number
 
 
 def is_gone(number):
@@ -81,7 +82,8 @@ def is_gone(number):
     return stat.is_file() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"  # dead, and nobody waits for it here
 
 
-def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow):
+@pytest.mark.slow
+def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow, killed_while_fitting):
     number = killed_while_fitting(slow)
     with next_server(slow) as (bench, job, background):
         assert job.status == "running"
@@ -101,7 +103,8 @@ def test_the_next_server_shows_a_fit_that_goes_on_and_can_cancel_it(slow):
         wait_until(lambda: job.status != "running")
 
 
-def test_it_gets_the_result(animals):
+@pytest.mark.slow
+def test_it_gets_the_result(animals, killed_while_fitting):
     killed_while_fitting(animals)
     with next_server(animals) as (bench, job, _):
         assert job.status == "running"
@@ -113,7 +116,8 @@ def test_it_gets_the_result(animals):
     assert not (animals / "refits" / RUNNING).exists()
 
 
-def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals):
+@pytest.mark.slow
+def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals, killed_while_fitting):
     killed_while_fitting(animals)
     wait_until(lambda: not is_held(animals / "refits" / RUNNING))
     with next_server(animals) as (bench, job, _):
@@ -125,7 +129,8 @@ def test_a_result_that_came_while_no_server_was_there_is_taken_and_told(animals)
         assert (job.status, bench.versions.active) == ("idle", 1)
 
 
-def test_a_fit_that_died_with_its_server_is_offered_again(slow):
+@pytest.mark.slow
+def test_a_fit_that_died_with_its_server_is_offered_again(slow, killed_while_fitting):
     os.kill(killed_while_fitting(slow), signal.SIGKILL)
     wait_until(lambda: not is_held(slow / "refits" / RUNNING))
     with next_server(slow) as (bench, job, _):
@@ -134,6 +139,7 @@ def test_a_fit_that_died_with_its_server_is_offered_again(slow):
         assert bench.versions.numbers() == [0]
 
 
+@pytest.mark.slow
 def test_a_folder_is_held_as_long_as_its_process_lives(tmp_path):
     assert not is_held(tmp_path)
     with held(tmp_path):

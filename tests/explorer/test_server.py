@@ -498,6 +498,7 @@ def wait_for(job, seconds=60):
     return job.progress()
 
 
+@pytest.mark.slow
 def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals):
     decide("rename", number=3, name="fox")
     decide("junk", rows=[0], junk=True)
@@ -540,6 +541,7 @@ def test_a_new_fit_that_cannot_be_made_says_why_and_one_can_be_cancelled(bench, 
     assert "only one class" in ended["error"]
 
 
+@pytest.mark.slow
 def test_a_map_is_made_in_the_background_and_kept(bench, animals):
     pytest.importorskip("umap")
     background = Background(bench)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rpim
 from rpim import InputError
 from rpim.runs.decision_store import KEPT, Store, Timeline
 from rpim.runs.decisions import Junk, Merge, Move, Rename, State
@@ -132,7 +130,8 @@ def test_reading_the_log_again_gives_the_same_state(steps):
     np.testing.assert_array_equal(again.by_hand, here.by_hand)
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path):
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_a_kill(tmp_path, environment):
     script = """
 import sys, itertools
 from pathlib import Path
@@ -143,7 +142,6 @@ for k in itertools.count():
     before = store.add(0, Rename(0, f"name {k}"), str(k), before)
     print(k, flush=True)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(rpim.__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, text=True, env=environment
     )

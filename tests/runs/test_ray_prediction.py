@@ -114,12 +114,9 @@ def test_bad_rows_and_files_are_named(ray_here, run, tmp_path, small_blocks):
         ("is not there", "gone.npy", ["-o", "out", "--ray"]),
     ],
 )
-def test_bad_input_is_said_before_the_work(message, new, arguments, ray_here, run, command):
+def test_bad_input_is_said_before_the_work(message, new, arguments, ray_here, run, refused):
     np.save("new.npy", NEW)
     np.save("other.npy", NEW[:, ::-1].copy())
     np.savetxt("new.csv", NEW, delimiter=",")
-    code, out, err = command("predict", run, new, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    refused(message, "predict", run, new, *arguments)
     assert sorted(path.name for path in Path().iterdir()) == ["new.csv", "new.npy", "other.npy"]
