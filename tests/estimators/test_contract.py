@@ -167,6 +167,8 @@ def test_grid_search(problem):
     )
     search.fit(X, y)
     assert search.best_score_ > 0.95
+    by_default = clone(search).set_params(scoring=None).fit(X, y)
+    np.testing.assert_allclose(by_default.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"])
 
 
 def test_probabilities_are_rows_of_one_in_the_order_of_classes(problem):
@@ -196,6 +198,10 @@ def test_principal_directions_are_kept_and_used_for_new_rows(problem):
     X, y, truth = problem
     model = RPIM(6, n_components=6, **QUICK).fit(X, y)
     assert model.transform(X[:3]).shape == (3, 6)
+    assert isinstance(model.components_, np.ndarray)
+    assert model.components_.shape == (6, 12)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(6), atol=1e-5)
+    assert GCD(6, n_init=1, random_state=0).fit(X, y).components_ is None, "there are no more than 256 features"
     assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
 
 
