@@ -258,7 +258,7 @@ BAD_INPUT = {
     ),
     "method": (
         lambda: (save(), "--methods", "rpim,gcd"),
-        "The method 'gcd' cannot be extended, as the protocol batches does: choose among pim, rim, rpim, tim.",
+        "The method 'gcd' cannot be extended, as the protocol batches requires: choose among pim, rim, rpim, tim.",
     ),
     "share": (lambda: (save(), "--known-share", "0.3"), "known_share is given, but the protocol batches has its own"),
     "splits": (lambda: (save(), "--splits", splits()), "The set 'ten' has a split list, but the protocol batches"),

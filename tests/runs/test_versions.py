@@ -252,7 +252,7 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     made = plan(versions.state(0), bench.labelled, versions[0].confidence)
     write_job(tmp_path / "job.npz", made, 0, 1)
     told = []
-    monkeypatch.setattr(refit, "tell", lambda **facts: told.append(facts))
+    monkeypatch.setattr(refit, "emit", lambda **facts: told.append(facts))
     refit_run(versions.run, tmp_path / "job.npz", versions.folder(1))
     stages = [one["stage"] for one in told]
     assert "training 8 members" in stages
