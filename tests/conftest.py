@@ -17,27 +17,37 @@ torch.set_num_threads(1)
 MARKER_OF_FIXTURE = {"ray_here": "ray", "browser": "browser"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_itemcollected(item):
+    """Mark the tests that need Ray or a browser."""
+    for fixture, marker in MARKER_OF_FIXTURE.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            item.add_marker(marker)
+    if "epsilon 0.3" in item.nodeid:
+        item.add_marker("slow")  # an objective of the tests of core: 500 rounds of Sinkhorn-Knopp a step
+
+
 def pytest_collection_modifyitems(items):
-    """Mark the tests that need Ray or a browser, and group the tests for the processes of pytest-xdist.
-
-    A group runs in one process: all Ray tests, so that Ray is started once; all browser tests; each other file, whose
-    fixtures are then set up once. Groups that take long come first, so that the processes end at about the same time.
-    """
-    for item in items:
-        for fixture, marker in MARKER_OF_FIXTURE.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(marker)
-        if "epsilon 0.3" in item.nodeid:
-            item.add_marker("slow")  # an objective of the tests of core: 500 rounds of Sinkhorn-Knopp a step
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    slow = {_group(item) for item in items if item.get_closest_marker("slow")}
+    """Groups that take long come first, so that the processes of pytest-xdist end at about the same time."""
+    slow = {_group(item.nodeid) for item in items if item.get_closest_marker("slow")}
     ranks = {"ray": 0, "browser": 1, **dict.fromkeys(slow - {"ray", "browser"}, 2)}
-    items.sort(key=lambda item: ranks.get(_group(item), 3))
+    items.sort(key=lambda item: ranks.get(_group(item.nodeid), 3))
 
 
-def _group(item):
-    return next((name for name in ("ray", "browser") if item.get_closest_marker(name)), item.nodeid.split("::")[0])
+def pytest_xdist_make_scheduler(config, log):
+    """A group of tests runs in one process: all Ray tests, so that Ray is started once; all browser tests; each file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _group(nodeid)
+
+    return Groups(config, log)
+
+
+def _group(nodeid):
+    file = nodeid.partition("::")[0]
+    words = Path(file).stem.split("_")
+    return next((name for name in ("ray", "browser") if name in words), file)
 
 
 def _unit(rows):

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from rpim._common.errors import choose
-from rpim.estimators import RPIM
+from rpim.estimators.rpim import RPIM
 from rpim.estimators.class_count import ESTIMATORS, ClassCount
 
 
