@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A group of tests runs in one process: all Ray tests, so that Ray is started once; all browser tests; each file."""
+    """A group runs in one process: all Ray tests, so that Ray is started once; all browser tests; every other file."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from rpim._common.errors import choose
-from rpim.estimators.rpim import RPIM
 from rpim.estimators.class_count import ESTIMATORS, ClassCount
+from rpim.estimators.rpim import RPIM
 
 
 def estimate_n_classes(
