@@ -483,7 +483,7 @@ def test_an_interruption_ends_every_process(benchmark, sent, started):
             os.killpg(process.pid, signal.SIGKILL)
     if sent == signal.SIGINT:
         assert (process.returncode, out) == (2, "")
-        assert err == "rpim: interrupted with 1 of 2 cells done; the same command goes on from there.\n"
+        assert err == "rpim: interrupted with 1 of 2 cells done; the same command resumes.\n"
 
 
 @pytest.mark.slow
@@ -614,11 +614,11 @@ BAD_INPUT = {
     ),
     "seed of a method": (
         lambda: json_file('{"methods": {"pim": {"random_state": 3}}}'),
-        "The method 'pim' sets random_state, which the benchmark itself does",
+        "The method 'pim' sets random_state, which the benchmark sets itself",
     ),
     "list for another": (lambda: list_file({"bees": {"known": [1]}}), "has no list for the set 'b': it has bees."),
     "list of others": (lambda: list_file({"known": [1, 77]}), "classes that the set has not (77)"),
-    "other content": (other_content, "thesis exists and is no benchmark (it has no cells.jsonl)"),
+    "other content": (other_content, "thesis exists and is not a benchmark (it has no cells.jsonl)"),
     "output is a file": (lambda: (save("b.npz"), "-o", "b.npz"), "b.npz is a file: give a folder"),
     "no folder": (lambda: (save("b.npz"), "-o", "no/such/out"), "is not a folder: create it first"),
 }

@@ -102,7 +102,7 @@ def test_a_fit_that_is_stopped_in_its_training(problem, tmp_path, at_once, monke
     assert checkpoint.exists
     monkeypatch.undo()
     calls = []
-    monkeypatch.setattr(method, "_search", lambda *_: calls.append("search"))
+    monkeypatch.setattr(method, "_start", lambda *_: calls.append("start"))
     again = Checkpoint(tmp_path / "run", {"seed": 3})
     assert len(again.last().history) == 10
     resumed = method(**given).fit(x, y, checkpoint=again)

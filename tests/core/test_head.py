@@ -156,7 +156,7 @@ def test_rows_left_out_in_all_that_follows(problem, tmp_path):
     assert not discovery.known[out].any()
     assert (discovery.confidence[out] == 0).all()
     z = discovery.model.predict_proba(features.rows())[out]
-    np.testing.assert_array_equal(discovery.assignments.second[out], discovery.classes[z.argmax(axis=1)])
+    np.testing.assert_array_equal(discovery.assignments.runner_up[out], discovery.classes[z.argmax(axis=1)])
     np.testing.assert_array_equal(discovery.assignments.runner_up_confidence[out], z.max(axis=1))
     assert sum(row.rows for row in discovery.classes_table()) == 200 - 18
     everything = np.where(truth < 0, 99, truth)

@@ -123,7 +123,7 @@ def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypa
     monkeypatch.setattr(committee, "InMemoryBlocks", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
     first = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached == [True] * 5, "four members, and one more that sees their votes"
-    monkeypatch.setattr(problem_module, "usual_budget", lambda: 4 * 8 * 180 * 6 - 1)
+    monkeypatch.setattr(problem_module, "default_memory_budget", lambda: 4 * 8 * 180 * 6 - 1)
     second = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached[5:] == [False] * 5
     assert (first.labels_ == second.labels_).all()

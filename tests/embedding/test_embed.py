@@ -208,7 +208,7 @@ def test_what_cannot_be_is_said_before_the_work(pictures, tmp_path):
 
 def test_an_encoder_gone_wrong_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(Lengths, "encode", lambda *_: np.array([[np.nan, 1.0]], dtype=np.float32))
-    with pytest.raises(InputError, match="lengths gives values that are not finite"):
+    with pytest.raises(InputError, match="lengths returns non-finite values"):
         embed(Items.of("texts", ["a"], Path("t.csv")), Lengths(), tmp_path / "t.npz")
 
 

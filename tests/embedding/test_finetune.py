@@ -382,7 +382,7 @@ def test_an_encoder_that_is_not_of_timm_is_refused(items, tmp_path):
         def describe(self):
             raise NotImplementedError
 
-    with pytest.raises(InputError, match=r"net\.onnx cannot be tuned"):
+    with pytest.raises(InputError, match=r"net\.onnx cannot be fine-tuned"):
         finetune(items, Other(), tmp_path / "t.safetensors")
 
 
@@ -453,10 +453,10 @@ def test_the_command_writes_an_encoder_that_embed_takes(command, source, items, 
     )
     code, out, err = command(*run)
     assert code == 0
-    assert err == "rpim: 1 image could not be used:\n  broken.jpg: it is no picture\n"
+    assert err == "rpim: 1 image could not be read:\n  broken.jpg: it is no picture\n"
     lines = out.splitlines()
     assert lines[0] == "18 images, 8 of them with a label (2 classes)."
-    assert lines[-1] == "The tuned encoder: rpim embed SOURCE --encoder tuned.safetensors -o FEATURES"
+    assert lines[-1] == "Next: rpim embed SOURCE --encoder tuned.safetensors -o FEATURES"
     code, out, err = command("embed", "images", "--encoder", "tuned.safetensors", "-o", "features.npz", "--workers", 0)
     assert code == 0, err
     features = FeatureSet.read("features.npz")
@@ -476,7 +476,7 @@ def test_the_command_writes_an_encoder_that_embed_takes(command, source, items, 
     [
         (("-o", "tuned.pth"), "tuned.pth has the suffix '.pth': an encoder is written as .safetensors."),
         (("-o", "no/tuned.safetensors"), "because no is not a folder: create it first."),
-        (("-o", "tuned.safetensors", "--encoder", "net.onnx"), "net.onnx cannot be tuned"),
+        (("-o", "tuned.safetensors", "--encoder", "net.onnx"), "net.onnx cannot be fine-tuned"),
         (("-o", "tuned.safetensors", "--encoder", "test_vit", "--weights", "no.pth"), "no.pth is not there"),
     ],
 )

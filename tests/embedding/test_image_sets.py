@@ -713,7 +713,7 @@ BAD_INPUT = {
         "The set 'cub': the split list has classes that the set has not (77)",
     ),
     "same name": (lambda: (as_features("cifar10.npz"), *cifar("--encoder", "e")), "both called 'cifar10'"),
-    "protocol": (lambda: cifar("--encoder", "e", "--protocol", "batches"), "--data is given with the protocol arr"),
+    "protocol": (lambda: cifar("--encoder", "e", "--protocol", "batches"), "--data is given with the protocol batches"),
     "method": (lambda: cifar("--encoder", "e", "--methods", "pmi"), "The method 'pmi' is unknown"),
 }
 

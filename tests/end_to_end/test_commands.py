@@ -119,7 +119,7 @@ def test_integer_labels_pim_and_truth(command):
         "cpu",
     )
     assert (code, err) == (0, "")
-    assert re.search(r"Against the truth, on the rows without a label: All [\d.]+%  Known [\d.]+%  Unknown ", out)
+    assert re.search(r"Accuracy on the unlabelled rows: All [\d.]+%  Known [\d.]+%  Unknown ", out)
     discovery = Discovery.load("run")
     assert discovery.classes.tolist() == [0, 1, 2, 3, 4, 5]
     assert discovery.model.normalize is False
@@ -167,7 +167,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     code, out, err = command("classes", run)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert " ".join(lines[0]) == "class rows labelled sure stable about typical doubtful"
+    assert " ".join(lines[0]) == "class rows labelled confidence stability about typical doubtful"
     assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
     assert out.splitlines()[-1] == "None of 105 labels is probably wrong."
     assert max(map(len, out.splitlines())) <= 80
@@ -219,7 +219,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
         assert line.split()[:3] == [f"r{issue.row}", issue.label, issue.suggested]
         assert f"{issue.label_quality:.1%}" in line
         assert f"[b]{WORDS[issue.row]}, {issue.row}" in line
-    assert lines[-1] == f"{len(issues)} of 105 labels look wrong."
+    assert lines[-1] == f"{len(issues)} of 105 labels are probably wrong."
     assert command("classes", run, "--label-issues", "-o", "issues.csv") == (0, "", "")
     with open("issues.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -605,7 +605,7 @@ def test_version(command):
 def test_demo(command):
     code, out, err = command("demo")
     assert (code, err) == (0, "")
-    assert "1,797 rows, 450 of them with a label (5 known classes)." in out
+    assert "1,797 rows, 450 of them labelled (5 known classes)." in out
     assert "to 5 new classes." in " ".join(out.split())
     accuracy = re.search(r"All ([\d.]+)%  Known ([\d.]+)%  Unknown ([\d.]+)%", out)
     assert accuracy is not None

@@ -196,7 +196,7 @@ def test_a_driver_that_is_killed(ray_here, problem, tmp_path, environment, comma
     [
         (["--workers", "2"], "--workers is the number of Ray workers"),
         (["--ray", "--n-classes", "2"], "--n-classes 2 is smaller"),
-        (["--ray", "--method", "gcd"], "--method gcd cannot be spread over workers"),
+        (["--ray", "--method", "gcd"], "--method gcd cannot be distributed"),
     ],
 )
 def test_what_cannot_be_says_so(refused, problem, tmp_path, arguments, message):

@@ -65,7 +65,7 @@ def test_memory_to_the_disk_and_back():
 @pytest.mark.parametrize("wrong", [{"n_classes": 2, "n_features": 4}, {"n_classes": 3, "n_features": 5}])
 def test_memory_of_another_model_is_refused(wrong):
     memory = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
-    with pytest.raises(ValueError, match="memory"):
+    with pytest.raises(ValueError, match="exemplars"):
         Exemplars.from_tensors(memory.tensors(), **wrong)
 
 

@@ -268,7 +268,7 @@ def test_the_command_in_words_as_json_and_as_a_picture(estimate, tmp_path):
     code, as_json, _ = estimate("--json", "--plot", "curve.svg")
     facts = json.loads(as_json)
     assert out.startswith(f"{facts['n_classes']} classes (95 % interval {facts['low']} to {facts['high']}): 8 known,")
-    assert out.count("<- taken") == 1
+    assert out.count("<- chosen") == 1
     assert len(out.splitlines()) == 3 + len(facts["curve"])
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (tmp_path / "curve.svg").read_bytes()

@@ -457,7 +457,11 @@ def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
     assert "a bee bee" in found.words
     assert "2.0%" in found.words
     assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
-    for part in ("It is calibrated by the committee", "the mean over the 4 members", "Expected accuracyThe share of"):
+    for part in (
+        "It is calibrated by the committee",
+        "the mean over the 4 members",
+        "Expected accuracyThe accuracy of members",
+    ):
         assert part in found.words
     assert "nan" not in found.words.split()
     pages = {}

@@ -92,7 +92,7 @@ def test_shuffled_and_rotated_columns_are_refused(seed):
         with pytest.raises(
             InputError,
             match=r"seem to come from another encoder: embed them with the same encoder, or "
-            r"say --any-encoder \(any_encoder=True\) to go on\.$",
+            r"use --any-encoder \(any_encoder=True\) to skip this check\.$",
         ):
             RUN.check(FeatureSet.from_arrays(other))
 

@@ -147,7 +147,7 @@ def test_probabilities_and_refined_rows(discovery, predict, small_blocks):
         code, out, err = predict("n.npy", *arguments)
         assert (code, out) == (2, "")
         assert err == (
-            "rpim: Refined rows are lists of numbers, which go into a .parquet file only: give -o FILE.parquet.\n"
+            "rpim: Refined rows are lists of numbers, which only a .parquet file can hold: give -o FILE.parquet.\n"
         )
 
 

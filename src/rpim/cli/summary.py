@@ -197,8 +197,8 @@ def print_classes(console: Console, discovery: Discovery, summaries: Sequence[Cl
             _percent(row.mean_confidence),
             _percent(row.stability),
             _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
-            _listed(row.typical),
-            _listed(row.doubtful),
+            _listed(row.typical[:2]),
+            _listed(row.doubtful[:2]),
         )
         for row in summaries
     ]
