@@ -144,4 +144,4 @@ def test_an_interruption_ends_the_tasks(tmp_path, environment, monkeypatch):
     finally:
         process.kill()
     assert (process.returncode, out) == (2, "")
-    assert err == "rpim: interrupted with 1 of 2 cells done; the same command goes on from there.\n"
+    assert err == "rpim: interrupted with 1 of 2 cells done; the same command resumes.\n"

@@ -87,7 +87,7 @@ def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
         if tip.is_visible() and "new class" in tip.inner_text():
             break
     said = tip.inner_text()
-    assert "% sure" in said
+    assert "% confidence" in said
     assert "<script>alert(1)" in said
     page.mouse.click(*place)
     number = page.evaluate("location.hash").removeprefix("#class-")
