@@ -50,6 +50,12 @@ def _group(nodeid):
     return next((name for name in ("ray", "browser") if name in words), file)
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Whatever a test before it has set."""
+    torch.set_num_threads(1)
+
+
 def _unit(rows):
     return rows / rows.norm(dim=1, keepdim=True)
 

@@ -302,6 +302,18 @@ def test_members_do_not_depend_on_the_number_of_threads(problem, whole, tmp_path
     assert members[0] == members[1]
 
 
+def test_rows_of_unseen_classes_do_not_hang_on_rounding():
+    """Two threads add up in another order; a step of Adam along a gradient of that size must not be a full one."""
+    truth = np.repeat(np.arange(9), 60)
+    X = (np.eye(9, 20)[truth] + 0.08 * np.random.RandomState(0).randn(540, 20)).astype(np.float32)
+    seen, found = (truth < 6) & (np.arange(540) % 3 > 0), []
+    y = np.where((truth < 4) & (np.arange(540) % 2 == 0), truth, -1)
+    for n_threads in (1, 2):
+        torch.set_num_threads(n_threads)
+        found.append(RPIM(6, n_members=4, random_state=0).fit(X[seen], y[seen]).outlier_scores(X[truth > 5]))
+    np.testing.assert_allclose(found[0], found[1], atol=0.5)
+
+
 def test_another_random_state_is_another_committee(problem, whole):
     X, y, _ = problem
     other = RPIM(6, n_members=8, random_state=1).fit(X, y)

@@ -14,9 +14,9 @@ class Adam:
     ``torch.optim`` imports torch's compiler, which takes seconds in a process that may live for ten.
     """
 
-    def __init__(self, parameter: Tensor, weight_decay: float) -> None:
+    def __init__(self, parameter: Tensor, weight_decay: float, epsilon: float = _EPSILON) -> None:
         self._parameter = parameter
-        self._decay = weight_decay
+        self._decay, self._epsilon = weight_decay, epsilon
         self._mean, self._square = torch.zeros_like(parameter), torch.zeros_like(parameter)
         self._steps = 0
 
@@ -37,5 +37,5 @@ class Adam:
         gradient = gradient.add(self._parameter, alpha=self._decay)
         self._mean.lerp_(gradient, 1.0 - _BETA_1)
         self._square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
-        scale = self._square.sqrt().div_((1.0 - _BETA_2**self._steps) ** 0.5).add_(_EPSILON)
+        scale = self._square.sqrt().div_((1.0 - _BETA_2**self._steps) ** 0.5).add_(self._epsilon)
         self._parameter.addcdiv_(self._mean, scale, value=-learning_rate / (1.0 - _BETA_1**self._steps))

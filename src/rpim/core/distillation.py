@@ -22,6 +22,9 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule
 from rpim.core.transforms import SemanticBias
 
+_EPSILON = 1e-6
+"""Of Adam: directions in which the rows hardly differ have gradients of the size of rounding. With Adam's usual 1e-8 it
+takes full steps along them, and what the head says of rows of unseen classes hangs on the last bit."""
 SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=0.0, max_iter=50)
 _MAX_LOG_FACTOR = math.log(5.0)
 
@@ -53,7 +56,7 @@ def distil(
         Probabilities; rows sum to one.
     """
     rows = InMemoryBlocks(x, torch.empty(0, dtype=torch.long, device=x.device), targets.shape[1], cache=False)
-    adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
+    adam = {name: Adam(parameter, schedule.weight_decay, _EPSILON) for name, parameter in head.parameters.items()}
     losses = []
     for _ in range(schedule.max_iter):
         head_pass = head.new_pass(rows.cache, rows.workspace)
