@@ -38,7 +38,7 @@ _FILES = {"SelfTraining": "self_training", "SpreadLabels": "label_spreading", "U
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever needs one system does not load the others.
+    # Importing one method does not load the others.
     if name not in __all__:
         raise AttributeError(f"module 'rpim.estimators' has no attribute {name!r}")
     return getattr(importlib.import_module(f"rpim.estimators.{_FILES.get(name, name.lower())}"), name)

@@ -180,11 +180,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         step = step_cost(problem.x, problem.n_classes, self._resolved("h"))
         problem.progress.expect(step * schedule.max_iter)
         problem.progress.stage("training")
-        trained = Head(
-            head.prototypes.clone(),
-            type(head.transform)({name: value.clone() for name, value in head.transform.parameters.items()}),
-            head.temperature,
-        )
+        copied = {name: value.clone() for name, value in head.tensors().items()}
+        trained = Head.from_tensors(copied, head.transform_name, head.temperature)
         self.history_ = problem.train(
             trained,
             self._training_objective(found, start.shares),

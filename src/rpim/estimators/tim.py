@@ -6,14 +6,12 @@ NeurIPS 2020.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from rpim.estimators.infomax import PlainInfoMaxEstimator
-from rpim.estimators.objective import InfoMaxObjective
-from rpim.estimators.presets import AUTO
+from rpim.estimators.rim import UnsearchedEstimator
 
 
-class TIM(PlainInfoMaxEstimator):
+class TIM(UnsearchedEstimator):
     """CE + M + alpha C with the marginal over the unlabelled rows alone (alpha is `trade_off`).
 
     **On stored embeddings.**
@@ -73,39 +71,5 @@ class TIM(PlainInfoMaxEstimator):
         The trained prototypes.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
-
-    preset = "default"
-    search = AUTO
     marginal_rows = "unlabelled"
-    absent_terms: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent_terms, "class_sizes": "equal"}
     _own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 0.1, "weight_decay": 0.01}
-
-    def __init__(
-        self,
-        n_classes: int | None = None,
-        *,
-        n_members: int = 1,
-        objective: InfoMaxObjective | None = None,
-        n_init: int | None = None,
-        learning_rate: float | Literal["auto"] = AUTO,
-        max_iter: int | Literal["auto"] = AUTO,
-        n_components: int | None = 256,
-        normalize: bool = True,
-        abstain: float = 0.0,
-        device: str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_classes = n_classes
-        self.n_members = n_members
-        self.objective = objective
-        self.n_init = n_init
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.n_components = n_components
-        self.normalize = normalize
-        self.abstain = abstain
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
