@@ -21,7 +21,7 @@ import numpy as np
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, TAILS, Case, largest_known, load
 from rpim import RPIM, InfoMaxObjective, estimate_n_classes, gcd_accuracy
-from rpim.estimators.class_count import ESTIMATORS
+from rpim.estimators.count_classes import ESTIMATORS
 
 SHARES = (0.25, 0.5, 0.75)
 

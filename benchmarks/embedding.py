@@ -22,11 +22,11 @@ from safetensors.torch import save_file
 
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.embed import embed
-from rpim.embedding.encoders import open_encoder
 from rpim.embedding.images import IMAGE_ENCODERS, TimmEncoder
 from rpim.embedding.items import Items
-from rpim.embedding.libraries import library
+from rpim.embedding.open_encoder import open_encoder
 from rpim.embedding.sources import read_source
+from rpim.embedding.weights import library
 
 
 def photographs(folder: Path, n: int) -> Items:

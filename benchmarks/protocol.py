@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from rpim import FeatureSet
+from rpim.benchmark.entries import read_splits
 from rpim.benchmark.protocol import KNOWN_SHARE, labelled_share, make_case, split_features
-from rpim.benchmark.splits import read_splits
 
 DATA_SETS = {
     "banking77": "banking77_minilm",

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         SelfTraining,
         SpreadLabels,
     )
-    from rpim.estimators.n_classes import estimate_n_classes
     from rpim.estimators.objective import InfoMaxObjective
+    from rpim.estimators.rpim import estimate_n_classes
     from rpim.estimators.scoring import gcd_scorer
     from rpim.metrics import expected_calibration_error, gcd_accuracy
     from rpim.report.figures import confusion_figure, history_figure, map_figure
@@ -95,7 +95,7 @@ _MODULES = {
         "SelfTraining",
         "SpreadLabels",
     ],
-    "estimators.n_classes": ["estimate_n_classes"],
+    "estimators.rpim": ["estimate_n_classes"],
     "estimators.objective": ["InfoMaxObjective"],
     "estimators.scoring": ["gcd_scorer"],
     "metrics": ["expected_calibration_error", "gcd_accuracy"],

@@ -11,7 +11,7 @@ from rpim._common.errors import InputError
 
 exceptions = pytest.importorskip("ray.exceptions", reason="ray is not installed")
 
-from rpim._common.ray_failures import explain_ray_errors  # noqa: E402
+from rpim._common.ray import explain_ray_errors  # noqa: E402
 
 pytestmark = pytest.mark.ray
 

@@ -23,12 +23,11 @@ import pytest
 from rpim import FeatureSet, InputError
 from rpim.benchmark.cell import measure, peak_memory_mb
 from rpim.benchmark.cells import CellFile, planned_cells
-from rpim.benchmark.entries import Method
+from rpim.benchmark.entries import Method, Split, read_splits
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.protocol import Case, split_features
 from rpim.benchmark.protocol import make_case as case_of_parts
 from rpim.benchmark.runner import run_cells
-from rpim.benchmark.splits import Split, read_splits
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import records_of
 from six_classes import TRUTH, rows, save

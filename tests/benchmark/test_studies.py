@@ -16,7 +16,7 @@ from rpim.benchmark.cells import planned_cells
 from rpim.benchmark.entries import checked_methods
 from rpim.benchmark.plan import make_plan
 from rpim.benchmark.protocol import make_case, split_features
-from rpim.benchmark.published_results import PAPER_SYSTEMS, paper_results, paper_rows
+from rpim.benchmark.results import PAPER_SYSTEMS, paper_results, paper_rows
 from rpim.benchmark.studies import STUDIES, SYSTEMS, studies_of
 from rpim.estimators import KMeans
 from rpim.runs.saved_model import METHODS

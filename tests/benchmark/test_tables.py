@@ -7,8 +7,7 @@ import csv
 import pytest
 
 from rpim.benchmark.entries import Method
-from rpim.benchmark.published_results import PAPER_NOTE, paper_results
-from rpim.benchmark.results import Results
+from rpim.benchmark.results import PAPER_NOTE, Results, paper_results
 from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import as_csv, markdown, notes, tables
 

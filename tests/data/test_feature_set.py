@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rpim._common import blocks, files
+from rpim._common import files, hardware
 from rpim._common.errors import InputError
 from rpim.data import feature_set, row_files
 from rpim.data.feature_set import FeatureSet
@@ -134,7 +134,7 @@ def test_bad_arrays(arguments, message):
 
 
 def test_only_the_first_bad_rows_are_listed(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 6)  # two rows per block
+    monkeypatch.setattr(hardware, "BLOCK_VALUES", 6)  # two rows per block
     with pytest.raises(InputError, match=r"9 rows \(1, 2, 3, 4, 5, \.\.\.\)"):
         FeatureSet.from_arrays(np.vstack([X[:1], np.full((9, 3), np.nan)]))
 
@@ -142,9 +142,9 @@ def test_only_the_first_bad_rows_are_listed(monkeypatch):
 # ---- rows, fingerprint, subset
 
 
-@pytest.mark.parametrize("block_values", [3, blocks.BLOCK_VALUES])
+@pytest.mark.parametrize("block_values", [3, hardware.BLOCK_VALUES])
 def test_rows_are_of_length_one(monkeypatch, block_values):
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", block_values)
+    monkeypatch.setattr(hardware, "BLOCK_VALUES", block_values)
     original = X.copy()
     rows = FeatureSet.from_arrays(original).rows()
     np.testing.assert_allclose(rows[0], [0.6, 0.8, 0.0], rtol=1e-6)
@@ -189,7 +189,7 @@ def test_rows_too_large_for_the_type():
 def test_fingerprint_does_not_depend_on_type_or_blocks(monkeypatch):
     fingerprint = FeatureSet.from_arrays(X, labels=[1, 2, -1, -1]).fingerprint()
     assert len(fingerprint) == 64
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 3)
+    monkeypatch.setattr(hardware, "BLOCK_VALUES", 3)
     same = FeatureSet.from_arrays(
         np.asfortranarray(X.astype(np.float64)), labels=np.array([1, 2, -1, -1], dtype=np.int16), ids=np.arange(4)
     )

@@ -22,9 +22,9 @@ from rpim.embedding import embed as embed_module
 from rpim.embedding.embed import embed
 from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Items
-from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Preprocessing, Unusable
 from rpim.embedding.sources import read_source
+from rpim.embedding.weights import library
 
 
 class Colours(Encoder):

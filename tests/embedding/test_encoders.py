@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from rpim._common.errors import InputError
-from rpim.embedding.encoders import encoder_of, open_encoder
 from rpim.embedding.images import IMAGE_ENCODERS, TimmEncoder
-from rpim.embedding.libraries import library
-from rpim.embedding.weights import load_weights, tensors_hash
+from rpim.embedding.open_encoder import encoder_of, open_encoder
+from rpim.embedding.weights import library, load_weights, tensors_hash
 
 
 def picture(seed=0, size=50):

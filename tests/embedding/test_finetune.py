@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("PIL")
 from rpim._common.errors import InputError
-from rpim.embedding.libraries import library
+from rpim.embedding.weights import library
 
 try:
     timm = library("timm")
@@ -21,15 +21,13 @@ from safetensors.torch import save_file
 
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
-from rpim.embedding.contrastive import self_supervised_terms, supervised_terms
 from rpim.embedding.encoders import Encoder
 from rpim.embedding.finetune import finetune, readable_images
 from rpim.embedding.images import TimmEncoder, read_header
 from rpim.embedding.items import Items
-from rpim.embedding.last_block import LastBlock
 from rpim.embedding.pictures import Preprocessing
-from rpim.embedding.tuning import Losses, State, Tuning, batches
-from rpim.embedding.views import FreshViews, ViewBank
+from rpim.embedding.tuning import Losses, State, Tuning, batches, self_supervised_terms, supervised_terms
+from rpim.embedding.views import FreshViews, LastBlock, ViewBank
 
 QUICK = {"epochs": 3, "batch_size": 8, "learning_rate": 0.05, "views": 2}
 
@@ -51,7 +49,7 @@ def make_encoder(folder, name, size=None):
 @pytest.fixture(autouse=True)
 def _small_projection(monkeypatch):
     """What is tested does not depend on its width, and most of the time would go there."""
-    monkeypatch.setattr("rpim.embedding.contrastive.HIDDEN", 32)
+    monkeypatch.setattr("rpim.embedding.tuning.HIDDEN", 32)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from scipy.io import savemat
 
 from rpim import FeatureSet, InputError
+from rpim.benchmark.entries import Split, known_classes
 from rpim.benchmark.protocol import Case, make_case, split_features
 from rpim.benchmark.raw_images import STATISTICS, check_statistics
-from rpim.benchmark.splits import Split, known_classes
 from rpim.data.formats.pickles import load_pickle
 from rpim.embedding.image_sets import READERS, gcds_hundred, read_image_set
-from rpim.embedding.libraries import library
+from rpim.embedding.weights import library
 
 COLOURS = np.random.RandomState(0).randint(0, 256, (200, 3), dtype=np.uint8)
 
@@ -537,7 +537,7 @@ def embedded(monkeypatch):
         )
         features.write(output, overwrite=overwrite)
 
-    monkeypatch.setattr("rpim.embedding.encoders.open_encoder", lambda kind, name, weights: name)
+    monkeypatch.setattr("rpim.embedding.open_encoder.open_encoder", lambda kind, name, weights: name)
     monkeypatch.setattr("rpim.embedding.embed.embed", embed)
     return calls
 

@@ -5,8 +5,8 @@ import io
 import numpy as np
 import pytest
 
-from rpim.embedding.libraries import library
 from rpim.embedding.pictures import MAX_PIXELS, Preprocessing, Unusable, open_picture
+from rpim.embedding.weights import library
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
 

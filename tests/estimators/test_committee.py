@@ -19,7 +19,7 @@ from rpim.core.representations import KINDS
 from rpim.data.row_files import RowFiles
 from rpim.estimators import RIM, TIM, committee, infomax
 from rpim.estimators.committee import N_FOLDS, Member, Trainer, label_folds, plan_members
-from rpim.estimators.presets import SCHEDULES
+from rpim.estimators.objective import SCHEDULES
 
 # -- who varies what ------------------------------------------------------------------------------------------------
 

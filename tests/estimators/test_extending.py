@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim.core.exemplars import ROWS_PER_CLASS, Exemplars, select_exemplars
 from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each
+from rpim.core.sampling import ROWS_PER_CLASS, Exemplars, select_exemplars
 from rpim.estimators import KMeans
 from rpim.estimators.extending import name_classes
 

@@ -27,9 +27,9 @@ from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
-from rpim.report.comparison import compare, mix_ups
 from rpim.report.facts import captions, class_facts, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
+from rpim.report.run_facts import compare, mix_ups
 from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
 

@@ -24,9 +24,8 @@ from rpim.estimators import KMeans
 from rpim.estimators.label_checks import LabelIssue
 from rpim.estimators.objective import nested_names
 from rpim.runs.assignments import Assignments
-from rpim.runs.class_summaries import write_classes
+from rpim.runs.class_summaries import LabelCounts, write_classes
 from rpim.runs.evaluation import evaluate, read_truth
-from rpim.runs.label_issues import LabelCounts
 from rpim.runs.run_folder import check_target, new_folder
 
 FAST = {

@@ -1,9 +1,10 @@
-"""Errors a user can do something about, and the words that their messages share."""
+"""Errors in one sentence, and numbers, texts and paths as people read them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -72,3 +73,24 @@ def meant(value: str, choices: Iterable[str]) -> str:
     by_lower = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(value.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[close[0]]}?" if close else ""
+
+
+def plural(n: int, noun: str) -> str:
+    """'1 row', '1,797 rows', '2 new classes'."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
+
+
+def short(value: Any, width: int = 24) -> str:
+    """A text on one line and not too long."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def end_of(path: str, width: int = 24) -> str:
+    """A file with the folder that it is in; where that is too long, the end, which tells files apart.
+
+    >>> end_of("/home/ann/birds/wren/1.jpg"), end_of("/birds/Winter_Wren/Winter_Wren_0118.jpg")
+    ('wren/1.jpg', '…en/Winter_Wren_0118.jpg')
+    """
+    end = "/".join(Path(path).parts[-2:])
+    return end if len(end) <= width else "…" + end[1 - width :]

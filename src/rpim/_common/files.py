@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, reads with one-sentence errors, and the check of output paths.
+"""Files: checked output paths, atomic writes, reads with one-sentence errors, and the folder of unfinished work.
 
 Nothing is ever unpickled: a damaged or hostile file cannot run code.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import json
+import math
 import os
 import re
 import secrets
@@ -18,7 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,3 +204,99 @@ def check_writable(
 def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
     """Check that a table may be written."""
     return check_writable(path, overwrite, suffixes=suffixes)
+
+
+PLAN_FILE = "plan.json"
+
+
+def open_work_folder(output: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> Path:
+    """Create the work folder beside `output`, or reopen it to resume.
+
+    Parameters
+    ----------
+    output : path of the file or folder to be
+    plan : dict
+        JSON-able: what has to be the same for the work to be resumed.
+    what : str
+        The user's word for the work.
+    overwrite : bool
+        Remove the checkpoint of another plan.
+
+    Raises
+    ------
+    InputError
+        If the folder holds the checkpoint of another plan.
+    """
+    folder = output.with_name(f"{output.name}.parts")
+    check_plan(folder, plan, what, overwrite)
+    write_plan(folder, plan)
+    return folder
+
+
+def check_plan(folder: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> None:
+    """Check that a folder, where there is one, belongs to this plan; see `open_work_folder`."""
+    if not folder.exists() or _belongs_to(folder, plan):
+        return
+    if not overwrite:
+        raise InputError(
+            f"{folder} holds the checkpoint of another {what}: say --overwrite, choose another output, or remove it."
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Create the folder, and say in it what the work is."""
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    with replacing(folder / PLAN_FILE) as file:
+        file.write(json.dumps(plan, indent=2).encode())
+
+
+def _belongs_to(folder: Path, plan: dict[str, Any]) -> bool:
+    try:
+        stored: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return not any(folder.iterdir())
+    return bool(stored == json.loads(json.dumps(plan)))
+
+
+class ArrayStream:
+    """The rows of an array, in the order of the file.
+
+    It is not memory-mapped: mapped pages count as memory in use, and a member of an archive may be compressed. An
+    array in Fortran order is read whole, because its rows are spread over the file.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in read_header:
+            raise ValueError(f"version {version} of numpy's format is not for plain numbers and text")
+        self.shape, self.by_column, self.dtype = read_header[version](file)
+        if self.dtype.hasobject:
+            raise ValueError("Object arrays are pickled")
+        self._next_row = 0
+        self._whole: NDArray[Any] | None = None
+
+    def take(self, n_rows: int) -> NDArray[Any]:
+        """Read the next rows."""
+        rows = slice(self._next_row, self._next_row + n_rows)
+        self._next_row += n_rows
+        if self.by_column:
+            if self._whole is None:
+                self._whole = self._read(self.shape[::-1]).T
+            return self._whole[rows]
+        return self._read((n_rows, *self.shape[1:]))
+
+    def finish(self) -> None:
+        """Read to the end, where an archive checks the checksum."""
+        while self._file.read(1 << 20):
+            pass
+
+    def _read(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        wanted = math.prod(shape) * self.dtype.itemsize
+        content = self._file.read(wanted)
+        if len(content) < wanted:
+            raise ValueError(f"it ends before its {self.shape[0]} rows do")
+        return np.frombuffer(content, dtype=self.dtype).reshape(shape)

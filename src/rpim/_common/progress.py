@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from rpim._common.contexts import set_context
-
+Value = TypeVar("Value")
 Listener = Callable[[str, float], None]
 """Called with the name of the stage, and the share of the announced work that is done."""
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def set_context(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Set a context variable, and reset it at the end of the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def progress_listener(listener: Listener) -> AbstractContextManager[None]:

@@ -30,10 +30,9 @@ from scipy.optimize import linear_sum_assignment
 
 from rpim._common.errors import InputError, some_rows
 from rpim.benchmark.entries import Method
-from rpim.benchmark.layouts import AVERAGE
 from rpim.benchmark.protocol import Case, SplitFeatures
 from rpim.benchmark.results import Record, Results, Table, accuracy_column, average_column, formatted
-from rpim.benchmark.studies import Study
+from rpim.benchmark.studies import AVERAGE, Study
 from rpim.data.labels import UNLABELLED, IntArray
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import contingency

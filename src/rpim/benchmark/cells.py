@@ -13,11 +13,10 @@ from rpim._common.errors import InputError
 from rpim._common.files import check_writable, writing
 from rpim.benchmark import nid
 from rpim.benchmark.batches import WAYS, BatchesDraw
-from rpim.benchmark.entries import Method, Set
+from rpim.benchmark.entries import Method, Set, read_splits
 from rpim.benchmark.plan import BATCHES, NID, Plan
 from rpim.benchmark.protocol import Case, GcdDraw, SplitFeatures, has_labels_of_its_own, split_features
 from rpim.benchmark.results import Record
-from rpim.benchmark.splits import read_splits
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"

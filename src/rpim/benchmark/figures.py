@@ -17,6 +17,7 @@ import numpy as np
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import replacing, writing
 from rpim._common.progress import Progress
+from rpim.benchmark.cell import FloatArray, Outcome, read_outcome
 from rpim.benchmark.drawing import (
     LEGEND_CLASSES,
     Leanings,
@@ -28,10 +29,8 @@ from rpim.benchmark.drawing import (
     shortened,
 )
 from rpim.benchmark.nid import column_name
-from rpim.benchmark.outcomes import FloatArray, Outcome, read_outcome
 from rpim.benchmark.results import ACCURACY, Record, Results
-from rpim.benchmark.studies import Study
-from rpim.benchmark.tables import of_study
+from rpim.benchmark.studies import Study, of_study
 from rpim.core.transforms import TRANSFORMS, SemanticBias, Transform
 from rpim.data.labels import IntArray
 from rpim.runs.evaluation import confusion, most_confused, taken_by

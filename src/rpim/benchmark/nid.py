@@ -23,8 +23,16 @@ import numpy as np
 from rpim._common.errors import InputError, some, some_rows
 from rpim._common.files import must_exist, reading
 from rpim.benchmark.protocol import TEST, Case, SplitFeatures, class_numbers, drawn_classes, labelled_share
-from rpim.benchmark.published_results import published_name, published_results
-from rpim.benchmark.results import NOTHING, TEST_ACCURACY, Record, Results, Table, accuracy_column
+from rpim.benchmark.results import (
+    NOTHING,
+    TEST_ACCURACY,
+    Record,
+    Results,
+    Table,
+    accuracy_column,
+    published_name,
+    published_results,
+)
 from rpim.benchmark.studies import Study
 from rpim.data.labels import UNLABELLED
 

@@ -25,9 +25,8 @@ from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading
 from rpim.benchmark import nid
 from rpim.benchmark.batches import must_be_extendable
-from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, nothing
+from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, known_classes, nothing
 from rpim.benchmark.protocol import KNOWN_SHARE
-from rpim.benchmark.splits import known_classes
 from rpim.benchmark.studies import Study, studies_of
 from rpim.data.formats.feature_files import column_names
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some, some_rows
-from rpim.benchmark.splits import Split
+from rpim.benchmark.entries import Split
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import UNLABELLED, BoolArray, IntArray, unlabelled_rows
 

@@ -13,8 +13,8 @@ import numpy as np
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
+from rpim.benchmark.entries import Split
 from rpim.benchmark.protocol import Case, make_case, split_features
-from rpim.benchmark.splits import Split
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.image_sets import READERS, read_image_set
 from rpim.embedding.items import Items
@@ -133,7 +133,7 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
     if not todo:
         return
     from rpim.embedding.embed import embed
-    from rpim.embedding.encoders import open_encoder
+    from rpim.embedding.open_encoder import open_encoder
 
     encoder = open_encoder("images", todo[0][0].encoder, todo[0][0].weights)  # one for all
     CellFile(output)  # a folder in which it is begun is known as ours

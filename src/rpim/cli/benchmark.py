@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import BAD_INPUT, FAILURE, InputError
-from rpim.cli.options import RayAddress, Workers, check_workers
+from rpim.cli.terminal import RayAddress, Workers, check_workers
 
 if TYPE_CHECKING:
     from rpim.benchmark.cells import Cell, CellFile
@@ -143,7 +143,7 @@ def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callabl
         yield partial(run_cells, jobs=jobs, verbose=True)
         return
     from rpim._common.ray import connected
-    from rpim.benchmark.on_ray import run_cells_on_ray
+    from rpim.benchmark.runner import run_cells_on_ray
 
     with connected(ray, workers) as n:
         yield partial(run_cells_on_ray, workers=n, verbose=True)
@@ -156,7 +156,7 @@ def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
 
 
 def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:
-    from rpim.benchmark.page import HOW_TO_GET_IT, can_be_made, write_page
+    from rpim.benchmark.tables import HOW_TO_GET_IT, can_be_made, write_page
 
     if not can_be_made():
         typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)

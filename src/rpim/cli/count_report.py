@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, plural
 from rpim._common.files import StrPath, check_writable, replacing
-from rpim._common.text import plural
-from rpim.estimators.class_count import ClassCount
+from rpim.estimators.count_classes import ClassCount
 
 _PICTURES = (".png", ".svg")
 _CURVES = {

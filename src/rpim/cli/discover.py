@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rpim._common.errors import BAD_INPUT, choose
-from rpim._common.memory_budget import as_bytes
+from rpim._common.hardware import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
-from rpim.cli.options import (
+from rpim.cli.report import NoReport, report_of_run
+from rpim.cli.terminal import (
     Data,
     FeatureColumn,
     LabelColumn,
@@ -25,9 +26,10 @@ from rpim.cli.options import (
     Source,
     Workers,
     check_workers,
+    console_of_output,
+    print_findings,
+    written,
 )
-from rpim.cli.report import NoReport, report_of_run
-from rpim.cli.terminal import console_of_output, print_findings, written
 
 if TYPE_CHECKING:
     from rpim.core.checkpoint import Checkpoint
@@ -214,7 +216,7 @@ def estimate(
 ) -> None:
     """Estimate the number of classes in DATA, known and new, with a confidence interval."""
     from rpim.cli.count_report import as_dict, as_text, check_picture, draw
-    from rpim.estimators.class_count import ESTIMATORS
+    from rpim.estimators.count_classes import ESTIMATORS
 
     choose("--method", method, ESTIMATORS)
     picture = None if plot is None else check_picture(plot, overwrite)
@@ -226,7 +228,7 @@ def estimate(
     n_known = check_problem(features, data)
     import numpy as np
 
-    from rpim.estimators.n_classes import estimate_n_classes
+    from rpim.estimators.rpim import estimate_n_classes
 
     found = estimate_n_classes(
         features.rows(normalize=not no_normalize),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.options import RayAddress, resumable_parts
+from rpim.cli.terminal import RayAddress, resumable_parts
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -102,7 +102,7 @@ def embed(
     if no_labels:
         items = dataclasses.replace(items, labels=None)
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.encoders import open_encoder
+    from rpim.embedding.open_encoder import open_encoder
 
     opened = _adjusted(open_encoder(items.kind, encoder, weights, device), image_size, mean, std)
     how: dict[str, Any] = {
@@ -175,7 +175,7 @@ def embed_for_run(
 ) -> Path:
     """Embed the items of a run next to its folder; an interrupted embedding is resumed."""
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.encoders import open_encoder
+    from rpim.embedding.open_encoder import open_encoder
 
     opened = open_encoder(items.kind, encoder, weights, device)
     place = run.with_name(f"{run.name}.features.parquet")
@@ -208,7 +208,7 @@ def features_of_new(
         yield path
         return
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.encoders import encoder_of
+    from rpim.embedding.open_encoder import encoder_of
     from rpim.runs.run_folder import read_run_file
 
     items = read_source(path, labels=labels, label_column=label_column, text_column=text_column)
@@ -240,7 +240,7 @@ def _adjusted(encoder: Encoder, size: int | None, mean: str | None, std: str | N
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if not given:
         return encoder
-    from rpim.embedding.onnx_file import OnnxEncoder
+    from rpim.embedding.images import OnnxEncoder
 
     if not isinstance(encoder, OnnxEncoder):
         raise InputError(f"--image-size, --mean and --std are for .onnx files, not for {encoder.name}: leave them out.")

@@ -55,8 +55,8 @@ def finetune(
     from rpim.embedding.finetune import finetune as tune
 
     check_output(output, overwrite)
-    from rpim.embedding.encoders import open_encoder
     from rpim.embedding.images import read_header
+    from rpim.embedding.open_encoder import open_encoder
     from rpim.embedding.sources import read_source
 
     items = read_source(source, labels=labels, label_column=label_column)

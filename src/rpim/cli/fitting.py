@@ -60,7 +60,7 @@ def check_problem(
 
 def make_model(method: str, preset: str, device: str | None, given: dict[str, float]) -> DiscoveryEstimator:
     """The estimator by name, with its parameters and a device that exists."""
-    from rpim._common.devices import checked_device
+    from rpim._common.hardware import checked_device
     from rpim.estimators.objective import nested_names
     from rpim.runs.saved_model import METHODS
 

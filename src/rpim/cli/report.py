@@ -47,9 +47,9 @@ def report(
     # The report in the run folder is derived from the run, so it is always replaced.
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
     from rpim.report.page_map import careful_map
-    from rpim.runs.decided_names import decided_names
     from rpim.runs.discovery import Discovery
     from rpim.runs.evaluation import read_truth
+    from rpim.runs.versions import decided_names
 
     discovery = Discovery.load(run)
     true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)

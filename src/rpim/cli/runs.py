@@ -11,7 +11,8 @@ import typer
 
 from rpim._common.errors import InputError, choose
 from rpim.cli.embed import TextColumn, Weights
-from rpim.cli.options import (
+from rpim.cli.report import NoReport, report_of_run, rows_of_extension
+from rpim.cli.terminal import (
     AnyEncoder,
     FeatureColumn,
     LabelColumn,
@@ -23,10 +24,10 @@ from rpim.cli.options import (
     Run,
     Workers,
     check_workers,
+    console_of_output,
     resumable_parts,
+    written,
 )
-from rpim.cli.report import NoReport, report_of_run, rows_of_extension
-from rpim.cli.terminal import console_of_output, written
 
 if TYPE_CHECKING:
     from rpim.runs.discovery import Discovery
@@ -184,9 +185,8 @@ def classes(
     """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
     from rpim.cli.summary import print_classes, print_label_issues, print_line
-    from rpim.runs.class_summaries import SUFFIXES, write_classes
-    from rpim.runs.decided_names import decided_names
-    from rpim.runs.label_issues import LabelCounts, write_label_issues
+    from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
+    from rpim.runs.versions import decided_names
 
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
@@ -277,8 +277,7 @@ def _predict_on_ray(
     from rpim._common.ray import connected
     from rpim.cli.embed import features_of_new
     from rpim.data.ray_shards import check_folder
-    from rpim.runs.predictor import Predictor
-    from rpim.runs.ray_prediction import predict_on_ray
+    from rpim.runs.predictor import Predictor, predict_on_ray
 
     if output is None:
         raise InputError("--ray writes a folder of .parquet files, but no output is given: give -o FOLDER.")

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rpim._common.text import end_of, plural, short
+from rpim._common.errors import end_of, plural, short
 from rpim.runs.assignments import UNSTABLE
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
 
     `folder` is the run folder, for follow-up commands. Empty classes are reported as warnings by the fit.
     """
-    from rpim.runs.label_issues import LabelCounts  # imports torch, which some commands do not need
+    from rpim.runs.class_summaries import LabelCounts  # imports torch, which some commands do not need
 
     table = discovery.classes_table()
     known = [row for row in table if row.known]

@@ -23,8 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.files import reading, replacing
-from rpim._common.work_folder import PLAN_FILE, check_plan, write_plan
+from rpim._common.files import PLAN_FILE, check_plan, reading, replacing, write_plan
 
 SAVE_EVERY = 30.0
 """Seconds."""

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rpim._common.blocks import row_blocks
+from rpim._common.hardware import row_blocks
 from rpim.core.fused import FusedPass
 from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import CLASSES, Gradients, SemanticBias, Transform

@@ -26,8 +26,8 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from rpim.core.exemplars import Exemplars
 from rpim.core.kmeans import merged_clusters
+from rpim.core.sampling import Exemplars
 
 UNFAMILIAR = 0.75
 """New classes are searched among rows that are less familiar than this share of the rows of the fit."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rpim.core.kmeans import class_means
-from rpim.core.pca import principal_directions
+from rpim.core.preprocessing import principal_directions
 
 KINDS = {"raw": None, "centred": 0.0, "mildly whitened": 0.25, "whitened": 0.5}
 """The power p of each kind; None means no centring."""

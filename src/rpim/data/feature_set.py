@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from rpim._common.blocks import BLOCK_VALUES
 from rpim._common.errors import InputError, some_rows
 from rpim._common.files import StrPath
-from rpim._common.memory_budget import as_bytes
-from rpim.data.checks import FloatArray, feature_matrix, id_array, label_array, text_list
+from rpim._common.hardware import BLOCK_VALUES, as_bytes
+from rpim.data.columns import metadata_columns
 from rpim.data.formats.feature_files import (
     is_pim_folder,
     read_features,
@@ -29,8 +28,7 @@ from rpim.data.formats.feature_files import (
     write_features,
 )
 from rpim.data.formats.label_files import read_labels
-from rpim.data.labels import BoolArray, unlabelled_rows
-from rpim.data.metadata import metadata_columns
+from rpim.data.labels import BoolArray, FloatArray, feature_matrix, id_array, label_array, text_list, unlabelled_rows
 from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
 
 SURELY_FITS = 64 << 20

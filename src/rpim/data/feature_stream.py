@@ -8,9 +8,9 @@ from typing import Any
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath
+from rpim.data.columns import find_per_row
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats.column_stream import FIELDS, open_columns, rows_per_block
-from rpim.data.formats.columns import find_per_row
 from rpim.data.formats.feature_files import is_pim_folder, parquet_metadata
 from rpim.data.formats.parquet import ParquetRows, column_values
 from rpim.data.row_files import RowFiles, is_row_folder

@@ -1,15 +1,18 @@
-"""Labels in the user's own type: unlabelled rows, codes, and names for new classes."""
+"""Labels in the user's own type: unlabelled rows, codes, new names; and checks of features, ids and texts."""
 
 from __future__ import annotations
 
 import itertools
 import numbers
+import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line, some_rows
+from rpim._common.hardware import row_blocks
 
 UNLABELLED = -1
 
@@ -115,3 +118,117 @@ def name_rows(codes: IntArray, classes: NDArray[Any]) -> NDArray[Any]:
         named = named.astype(np.int64)
     named[without] = {"U": "", "f": np.nan}.get(named.dtype.kind, UNLABELLED)
     return named
+
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArray:
+    """Check that `values` are a finite (N, D) float array; errors count rows from `first_row`."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array: fill or remove the masked rows.")
+    try:
+        # asarray would drop the type memmap.
+        array: NDArray[Any] = values if isinstance(values, np.memmap) else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} cannot be made an array ({first_line(error)}): give N x D floats.") from error
+    kind = array.dtype.kind
+    if kind == "O":
+        raise InputError(f"{name} is an object array, of unequal rows or of things not numbers: give N x D floats.")
+    if kind not in "fiu":
+        what = {"b": "True/False values", "c": "complex numbers"}.get(kind, f"{array.dtype} values, not numbers")
+        raise InputError(f"{name} holds {what}: give features of float16, float32 or float64.")
+    if array.ndim != 2:
+        raise InputError(f"{name} has shape {array.shape}, not two dimensions: give rows of features.")
+    if 0 in array.shape:
+        lacking = "rows" if len(array) == 0 else "columns"
+        raise InputError(f"{name} has shape {array.shape}, so it has no {lacking}: give at least one.")
+    if kind in "iu":
+        array = array.astype(np.float32)
+    elif array.dtype.itemsize not in (2, 4, 8):
+        array = array.astype(np.float64)
+    bad: list[int] = []
+    for block in row_blocks(*array.shape):
+        finite = np.isfinite(array[block]).all(axis=1)
+        bad.extend((np.flatnonzero(~finite) + block.start + first_row).tolist())
+    if bad:
+        raise InputError(f"{name} has NaN, missing or infinite values in {some_rows(bad)}: remove or embed again.")
+    return array
+
+
+def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
+    """Convert `values` to n_rows strings or numbers, with "", -1 or NaN for missing ones."""
+    array = _one_per_row(values, name, n_rows)
+    if array.dtype.kind == "O":
+        return _typed(array, unlabelled_rows(array), name)
+    if array.dtype.kind not in "biufU":
+        raise InputError(f"{name} holds values of type {array.dtype}: give text or numbers.")
+    return array
+
+
+def id_array(values: ArrayLike | None, n_rows: int, first_row: int = 0) -> NDArray[Any]:
+    """Convert `values` to n_rows unique strings or integers; the row numbers if there are none."""
+    if values is None:
+        return np.arange(first_row, first_row + n_rows, dtype=np.int64)
+    array = _one_per_row(values, "ids", n_rows)
+    if array.dtype.kind == "O":
+        array = _typed(array, np.zeros(n_rows, dtype=bool), "ids")
+    if array.dtype.kind not in "iuU":
+        raise InputError(f"ids are of type {array.dtype}: give text or whole numbers, with none missing.")
+    ordered = np.sort(array)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if repeated.size:
+        raise InputError(f"ids has {repeated[0].item()!r} more than once: give each row an id of its own.")
+    return array
+
+
+def text_list(values: Iterable[Any], name: str, n_rows: int, first_row: int = 0) -> list[str]:
+    """Convert `values` to a list of n_rows strings; an array would pad each to the longest."""
+    if isinstance(values, str):
+        raise InputError(f"{name} is one text, {values[:40]!r}: give a list of {n_rows} texts.")
+    given = ("" if value is None else value for value in values)
+    strings = [os.fspath(value) if isinstance(value, os.PathLike) else value for value in given]
+    if len(strings) != n_rows:
+        raise InputError(f"{name} has {len(strings)} values but X has {n_rows} rows: give one per row.")
+    for row, value in enumerate(strings, start=first_row):
+        if not isinstance(value, str):
+            raise InputError(f"{name} has {value!r} in row {row}, which is not text.")
+    return [str(value) for value in strings]
+
+
+def _one_per_row(values: Any, name: str, n_rows: int) -> NDArray[Any]:
+    """Convert `values` to a flat array of n_rows; None stays None in a list of strings."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "T" or (array.dtype.kind == "U" and not isinstance(values, np.ndarray)):
+            array = np.asarray(values, dtype=object)
+    except ValueError as error:
+        raise InputError(f"{name} is not a flat list of {n_rows} values, one per row of X.") from error
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}: give a flat list of {n_rows} values, one per row of X.")
+    if len(array) != n_rows:
+        raise InputError(f"{name} has {len(array)} values but X has {n_rows} rows: give one per row.")
+    if array.dtype.kind == "S":
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} has bytes that are not UTF-8 ({error.reason}): give text.") from error
+    return array
+
+
+def _typed(array: NDArray[Any], missing: BoolArray, name: str) -> NDArray[Any]:
+    """Convert an object array to strings, ints or floats, with "", -1 or NaN for missing ones."""
+    present = array[~missing].tolist()
+    if all(isinstance(value, str) for value in (present or array.tolist())):
+        return np.asarray(["" if gone else value for value, gone in zip(array, missing, strict=True)], dtype=str)
+    try:
+        if all(isinstance(value, numbers.Integral | np.bool_) for value in present):
+            out = np.full(len(array), UNLABELLED, dtype=np.int64)
+            out[~missing] = np.asarray(present, dtype=np.int64)
+            return out
+    except OverflowError as error:
+        raise InputError(f"{name} has a number beyond 64 bits: give it as text.") from error
+    if all(isinstance(value, numbers.Real) for value in present):
+        return np.asarray([np.nan if gone else float(v) for v, gone in zip(array, missing, strict=True)])
+    kinds = ", ".join(sorted({type(value).__name__ for value in present}))
+    raise InputError(f"{name} mixes or holds values of type {kinds}: give only text or only numbers.")

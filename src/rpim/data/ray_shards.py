@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpim._common.errors import InputError
-from rpim._common.files import check_writable, put_in_place, reading, replacing, writing
+from rpim._common.files import PLAN_FILE, check_writable, open_work_folder, put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
-from rpim._common.ray import import_ray
-from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
-from rpim._common.work_folder import PLAN_FILE, open_work_folder
+from rpim._common.ray import explain_ray_errors, import_ray, suppress_stdout
 from rpim.data.row_files import SHARD
 
 MAX_TRIES = 3

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
-from rpim._common.files import RUN_FILE, StrPath, must_be_npy, must_exist, reading
-from rpim._common.memory_budget import as_bytes, default_memory_budget
+from rpim._common.files import RUN_FILE, ArrayStream, StrPath, must_be_npy, must_exist, reading
+from rpim._common.hardware import as_bytes, default_memory_budget
 from rpim.data.formats.feature_files import parquet_features
-from rpim.data.formats.npy_stream import ArrayStream
 from rpim.data.formats.parquet import ParquetRows, list_matrix
 
 READ_BYTES = 32 << 20

@@ -1,19 +1,19 @@
-"""The encoder interface, and opening an encoder by name, by file, or from the metadata of a feature set."""
+"""The interface of encoders, and batches of items prepared for them; images are decoded in worker processes."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
 
-from rpim._common.errors import InputError
-from rpim.embedding.items import Kind
-from rpim.embedding.pictures import Preprocessing
+from rpim.embedding.items import Items, Kind
+from rpim.embedding.pictures import Preprocessing, Unusable
 
 
 class Encoder(ABC):
@@ -79,66 +79,87 @@ def fast_precision(device: torch.device) -> torch.dtype:
     return torch.float32
 
 
-def open_encoder(
-    kind: Kind,
-    name: str | None = None,
-    weights: Path | None = None,
-    device: str | None = None,
-    preprocessing: Preprocessing | None = None,
-) -> Encoder:
-    """An encoder for images or texts.
+TEXTS_AT_ONCE = 16
+"""Batches of texts that the encoder gets together: it sorts them by length, so that little is padded."""
 
-    Parameters
-    ----------
-    kind : "images" or "texts"
-    name : str, optional
-        For images one of `rpim.embedding.images.IMAGE_ENCODERS`, any model of timm's, an .onnx file, or what
-        ``rpim finetune`` wrote; for texts a model of sentence-transformers or its folder.
-    weights : path, optional
-        Its weights, where there is no network: a file for images, a folder for texts.
-    device : str, optional
-        A torch device; a GPU where there is one.
-    preprocessing : Preprocessing, optional
-        In place of the encoder's own.
+
+class Batch(NamedTuple):
+    """Prepared items."""
+
+    positions: list[int]
+    prepared: Any  # of each item, or of n images with V views a tensor of uint8 of shape (n * V, 3, size, size)
+    reasons: dict[int, str]  # why the items at other positions are left out
+
+
+def prepared_batches(
+    items: Items,
+    positions: Sequence[int],
+    encoder: Encoder,
+    *,
+    views: int,
+    workers: int | None,
+    seed: int,
+    first: int = 0,
+) -> Iterator[Batch]:
+    """The items at these positions, in this order, `encoder.batch_size` at a time (texts more, see above).
+
+    Where the items are part of others, `first` says which: what is drawn for each does not depend on the part.
     """
-    if kind == "texts":
-        from rpim.embedding.text import DEFAULT_TEXTS, SentenceEncoder
-
-        return SentenceEncoder(name or DEFAULT_TEXTS, weights, device)
-    if name is not None and name.lower().endswith(".onnx"):
-        from rpim.embedding.onnx_file import OnnxEncoder
-
-        return OnnxEncoder(weights or Path(name), preprocessing)
-    from rpim.embedding.images import DEFAULT_IMAGES, TimmEncoder
-
-    return TimmEncoder(name or DEFAULT_IMAGES, weights, device, preprocessing)
-
-
-def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: str | None = None) -> Encoder:
-    """Reopen the encoder of features from their metadata.
-
-    Raises
-    ------
-    InputError
-        If the metadata is missing, or the weights are missing or have changed.
-    """
-    said = metadata.get("embedding")
-    if not isinstance(said, dict) or not {"kind", "encoder", "weights_sha256"} <= said.keys():
-        raise InputError(
-            "The features of the run were not embedded by rpim embed, so new items cannot be embedded the same way: "
-            "embed them as you embedded the run, and give their features."
-        )
-    stored = said.get("weights")
-    if weights is None and stored is not None:
-        weights = Path(stored)
-        if not weights.exists():
-            raise InputError(f"The weights of {said['encoder']} are no longer at {stored}: give --weights.")
-    own = said.get("preprocessing", {})
-    encoder = open_encoder(
-        said["kind"], said["encoder"], weights, device, Preprocessing.from_dict(own) if "mean" in own else None
+    if items.kind == "texts":
+        step = encoder.batch_size * TEXTS_AT_ONCE
+        for start in range(0, len(positions), step):
+            yield _texts(items, positions[start : start + step], encoder)
+        return
+    if workers is None:
+        workers = max(1, (os.cpu_count() or 1) // 2)
+    loader: DataLoader[Any] = DataLoader(
+        _Pictures(items.content, encoder.prepare, views, seed, first),
+        batch_size=encoder.batch_size,
+        sampler=positions,
+        num_workers=min(workers, -(-len(positions) // encoder.batch_size)),
+        collate_fn=_together,
     )
-    if encoder.weights_hash != said["weights_sha256"]:
-        raise InputError(
-            f"The weights of {said['encoder']} differ from those of the run: give the original ones with --weights."
-        )
-    return encoder
+    yield from loader
+
+
+def _texts(items: Items, positions: Sequence[int], encoder: Encoder) -> Batch:
+    batch = Batch([], [], {})
+    for position in positions:
+        try:
+            batch.prepared.append(encoder.prepare(items.content[position]))
+            batch.positions.append(position)
+        except Unusable as reason:
+            batch.reasons[position] = str(reason)
+    return batch
+
+
+class _Pictures(Dataset[Any]):
+    """What a worker needs of the images."""
+
+    def __init__(self, content: Sequence[Any], prepare: Any, views: int, seed: int, first: int) -> None:
+        self._content, self._prepare, self._views, self._seed, self._first = content, prepare, views, seed, first
+
+    def __getitem__(self, position: int) -> tuple[int, list[Any] | str]:
+        """The views of an image, each of shape (3, size, size), or the reason why there are none."""
+        prepare: Preprocessing = self._prepare
+        try:
+            content = self._content[position]
+            seen = [prepare(content)]
+            for view in range(2, 1 + self._views):
+                # Of its own for each view of each image, so that neither batches nor a stop change it.
+                random = np.random.default_rng((self._seed, self._first + position, view))
+                seen.append(prepare.augmented(content, random))
+        except Unusable as reason:
+            return position, str(reason)
+        return position, seen
+
+
+def _together(found: list[tuple[int, list[Any] | str]]) -> Batch:
+    """One tensor a batch: it goes from process to process without being copied."""
+    usable = [(position, seen) for position, seen in found if not isinstance(seen, str)]
+    pixels = [torch.from_numpy(view) for _, seen in usable for view in seen]
+    return Batch(
+        [position for position, _ in usable],
+        torch.stack(pixels) if pixels else torch.empty(0),
+        {position: seen for position, seen in found if isinstance(seen, str)},
+    )

@@ -20,10 +20,9 @@ from rpim.data.labels import encode_labels
 from rpim.embedding.encoders import Encoder
 from rpim.embedding.images import TimmEncoder
 from rpim.embedding.items import Items
-from rpim.embedding.last_block import LastBlock
 from rpim.embedding.pictures import Unusable, open_picture
 from rpim.embedding.tuning import IntArray, Losses, Tuning, TuningCheckpoint, batches, losses_of_one_point
-from rpim.embedding.views import FreshViews, ViewBank
+from rpim.embedding.views import FreshViews, LastBlock, ViewBank
 
 SUPERVISED_WEIGHT = 0.1
 """Weight of the supervised loss; GCD uses 0.35, which found fewer new classes (docs/results.md)."""

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim.data.checks import id_array, label_array
-from rpim.data.labels import unlabelled_rows
-from rpim.data.metadata import metadata_columns
+from rpim.data.columns import metadata_columns
+from rpim.data.labels import id_array, label_array, unlabelled_rows
 
 Kind = Literal["images", "texts"]
 

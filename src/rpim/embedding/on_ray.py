@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.progress import Progress
-from rpim._common.ray import import_ray
-from rpim._common.ray_failures import explain_ray_errors
+from rpim._common.ray import explain_ray_errors, import_ray
 from rpim.data.formats.feature_files import with_metadata
 from rpim.data.ray_shards import ShardResult, Shards, Span, check_folder, write_shards
 from rpim.embedding.embed import (
@@ -29,9 +28,9 @@ from rpim.embedding.embed import (
     none_usable,
     plan_of,
 )
-from rpim.embedding.encoders import Encoder, encoder_of
+from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
-from rpim.embedding.preparation import prepared_batches
+from rpim.embedding.open_encoder import encoder_of
 
 FILES = 64
 LEAST, MOST = 64, 4096

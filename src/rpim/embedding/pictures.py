@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import first_line
-from rpim.embedding.libraries import library
+from rpim.embedding.weights import library
 
 SUFFIXES = frozenset(
     {

@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath
-from rpim.data.checks import label_array
+from rpim.data.columns import metadata_columns
 from rpim.data.formats.feature_files import is_pim_folder
 from rpim.data.formats.label_files import read_labels_and_columns
-from rpim.data.metadata import metadata_columns
+from rpim.data.labels import label_array
 from rpim.data.row_files import is_row_folder
-from rpim.embedding import dataset_folder, text_tables
+from rpim.embedding import text_tables
 from rpim.embedding.items import Items
 from rpim.embedding.pictures import SUFFIXES
 
@@ -34,7 +34,7 @@ def is_source(given: StrPath, text_column: str | None = None) -> bool:
     """Whether a path holds images or texts to embed, rather than features; a .csv may be given as a `CsvFile`."""
     path = Path(given)
     if path.is_dir():
-        return dataset_folder.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
+        return text_tables.is_dataset(path) or not (is_pim_folder(path) or is_row_folder(path))
     return path.is_file() and (text_column is not None or text_tables.is_table_of_texts(given))
 
 
@@ -70,8 +70,8 @@ def read_source(
     in_source = None if labels is not None else label_column
     if not path.exists():
         raise InputError(f"{path} is not there: check the name.")
-    if dataset_folder.is_dataset(path):
-        items = dataset_folder.read_dataset(path, in_source, text_column)
+    if text_tables.is_dataset(path):
+        items = text_tables.read_dataset(path, in_source, text_column)
     elif path.is_dir():
         if text_column is not None or in_source is not None:
             raise InputError(f"{path} is a folder of images and has no columns: leave --text-column and so on out.")

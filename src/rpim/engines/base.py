@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rpim._common.errors import InputError, some_rows
-from rpim._common.memory_budget import default_memory_budget, format_bytes
+from rpim._common.hardware import default_memory_budget, format_bytes
 from rpim.core.checkpoint import Checkpoint, History
 from rpim.core.head import Head
 from rpim.core.objective import Objective
-from rpim.core.pca import SumOfSquares
-from rpim.core.preprocessing import Preprocessing
+from rpim.core.preprocessing import Preprocessing, SumOfSquares
 from rpim.core.row_blocks import BLOCK_BYTES
 from rpim.core.sampling import LABELLED_ROWS_PER_CLASS, sample_rows
 from rpim.core.training import Schedule

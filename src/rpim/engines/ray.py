@@ -25,10 +25,9 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim._common.files import disk_is_full
-from rpim._common.memory_budget import default_memory_budget
-from rpim._common.ray import LOCAL, connected, import_ray
-from rpim._common.ray_failures import explain_ray_errors, suppress_stdout
-from rpim._common.ray_tasks import ray_backend
+from rpim._common.hardware import default_memory_budget
+from rpim._common.parallel import ray_backend
+from rpim._common.ray import LOCAL, connected, explain_ray_errors, import_ray, suppress_stdout
 from rpim.core import checkpoint
 from rpim.core.checkpoint import History, TrainingState
 from rpim.core.head import Head

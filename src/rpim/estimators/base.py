@@ -18,21 +18,18 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from rpim._common.blocks import row_blocks
-from rpim._common.devices import device_of
 from rpim._common.errors import InputError
+from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.pca import SumOfSquares, leading_directions
-from rpim.core.preprocessing import Preprocessing
+from rpim.core.preprocessing import Preprocessing, SumOfSquares, leading_directions
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
-from rpim.estimators.class_count import ClassCount
-from rpim.estimators.count_classes import count_classes
+from rpim.estimators.count_classes import ClassCount, count_classes
 from rpim.estimators.problem import FitProblem
 from rpim.estimators.scoring import discovery_accuracy
 

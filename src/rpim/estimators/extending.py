@@ -14,15 +14,14 @@ from torch import Tensor
 from rpim._common.errors import InputError, some
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import History
-from rpim.core.exemplars import Exemplars, select_exemplars
 from rpim.core.head import Head, least_fitting
 from rpim.core.kmeans import class_means
 from rpim.core.novelty import NewBatch, PairSimilarity, first_prototypes, is_there, n_classes_to_add, one_of_each
 from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.sampling import Exemplars, select_exemplars
 from rpim.core.training import train
-from rpim.data.checks import label_array
-from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
-from rpim.estimators.presets import Hyperparameters
+from rpim.data.labels import UNLABELLED, IntArray, encode_labels, label_array, name_new_classes, name_rows
+from rpim.estimators.objective import Hyperparameters
 from rpim.estimators.problem import Problem, caches_probabilities
 
 if TYPE_CHECKING:

@@ -15,24 +15,35 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim.core.distillation import SCHEDULE as DISTILLATION
-from rpim.core.distillation import distil, initial_head, matching_factor
-from rpim.core.exemplars import select_exemplars
 from rpim.core.head import Head
 from rpim.core.initialization import Start, merged_start, single_start
 from rpim.core.objective import Objective
-from rpim.core.sampling import sample_rows
-from rpim.core.training import Schedule
+from rpim.core.sampling import sample_rows, select_exemplars
+from rpim.core.training import SCHEDULE as DISTILLATION
+from rpim.core.training import Schedule, distil, initial_head, matching_factor
 from rpim.core.transforms import TRANSFORMS
 from rpim.data.labels import IntArray
 from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
-from rpim.estimators.objective import OBJECTIVE_DEFAULTS, InfoMaxObjective
-from rpim.estimators.paper_search import paper_search
-from rpim.estimators.presets import AUTO, DEFAULTS, PRESETS, SCHEDULES, Hyperparameters
-from rpim.estimators.problem import FitProblem, caches_probabilities, step_cost
-from rpim.estimators.training_start import CommitteeFindings, Search, TrainingStart
+from rpim.estimators.objective import (
+    AUTO,
+    DEFAULTS,
+    OBJECTIVE_DEFAULTS,
+    PRESETS,
+    SCHEDULES,
+    Hyperparameters,
+    InfoMaxObjective,
+)
+from rpim.estimators.problem import (
+    CommitteeFindings,
+    FitProblem,
+    Search,
+    TrainingStart,
+    caches_probabilities,
+    step_cost,
+)
+from rpim.estimators.search import paper_search
 
 COMMITTEE_ROWS = 50_000
 """Largest number of rows that members see, or a hundred per class: their cost does not grow with the data."""

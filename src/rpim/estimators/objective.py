@@ -1,17 +1,54 @@
-"""The objective of RIM, TIM, PIM and RPIM as one object with nested parameters, as scikit-learn does with kernels."""
+"""The objective of RIM, TIM, PIM and RPIM as one object with nested parameters, and what "auto" becomes in a preset."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from rpim.core.initialization import ClassSizes
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators.presets import AUTO
+
+AUTO: Final = "auto"
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {"search": None, "n_members": 16, "n_init": None, "n_components": 256},
+    "paper": {
+        "search": "paper",
+        "n_members": 1,
+        "n_init": 100,
+        "n_components": None,
+        "beta": 0.05,
+        "class_sizes": "equal",
+        "threshold": 0.5,
+        "temperature": 25.0,
+    },
+}
+"""What a parameter left at "auto" becomes. One that is not listed varies between the members of a committee (see
+committee.py), is searched where the paper searches it, and otherwise takes its value from `DEFAULTS`."""
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "default": {"learning_rate": 5e-3, "max_iter": 300, "tol": 1e-3},
+    "paper": {"learning_rate": 1e-3, "max_iter": 1000, "tol": 0.0},
+}
+"""The training on all rows of each preset: until the classes of the rows settle, or as published."""
+
+DEFAULTS: dict[str, Any] = {"trade_off": 0.1, "class_sizes": "equal", "beta": 0.2, "weight_decay": 0.01}
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The parameters of the objective that are searched, varied or estimated, with the values of a fit."""
+
+    trade_off: float
+    beta: float
+    weight_decay: float
+    class_sizes: ClassSizes = "equal"
 
 
 class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]

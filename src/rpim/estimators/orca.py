@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 from torch.nn import functional
 
-from rpim._common.blocks import row_blocks
+from rpim._common.hardware import row_blocks
 from rpim.core.head import Head
 from rpim.estimators.problem import FitProblem
 from rpim.estimators.two_views import Network, TwoViewEstimator

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from rpim.estimators.infomax import PlainInfoMaxEstimator
-from rpim.estimators.objective import InfoMaxObjective
-from rpim.estimators.presets import AUTO
+from rpim.estimators.objective import AUTO, InfoMaxObjective
 
 
 class PIM(PlainInfoMaxEstimator):

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from rpim.data.labels import BoolArray
 from rpim.estimators.base import FloatArray
-from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.problem import Problem
+from rpim.estimators.search import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new
 
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0)

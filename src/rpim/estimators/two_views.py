@@ -24,9 +24,9 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 from torch.nn import functional
 
-from rpim.core.adam import Adam
 from rpim.core.head import Head
 from rpim.core.kmeans import merged_clusters, restarts
+from rpim.core.training import Adam
 from rpim.core.transforms import SemanticBias
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.problem import FitProblem

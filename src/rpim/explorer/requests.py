@@ -1,15 +1,149 @@
-"""The requests of the page, validated by pydantic."""
+"""Requests to the explorer: who may make them, and what they may say.
+
+Only this machine may, with the token, from our own page, and with a size limit. Other open web pages can send requests
+to this machine (CSRF) or point their host name to it (DNS rebinding), so Host and Origin are checked, and every request
+needs the token. Pydantic validates the contents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpim.explorer.workbench import MAX_PARTS, Workbench
 from rpim.runs.decisions import MAX_NAME, Accept, Decision, Junk, Merge, Move, Rename, State
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODY = 4 << 20
+"""Maximum request size in bytes: enough for 400,000 row numbers as text."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    b"content-security-policy": POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"no-store",
+}
+
+
+class Guard:
+    """ASGI middleware that checks requests and adds security headers.
+
+    Parameters
+    ----------
+    app : the application behind it
+    token : str
+        The token in the opened address; later requests carry it in a cookie.
+    port : int
+        The port of the server.
+    """
+
+    def __init__(self, app: App, *, token: str, port: int, max_body: int = MAX_BODY) -> None:
+        self._app, self._token, self._max_body = app, token, max_body
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._cookie = f"rpim-{port}"  # cookies of one host are shared by its ports
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        if headers.get("host", "") not in self._hosts:
+            await _refuse(
+                send, 421, "This page is only served to this machine: open the address that rpim explore printed."
+            )
+        elif not self._is_our_page(scope["method"], headers):
+            await _refuse(send, 403, "The request came from another page: open the address that rpim explore printed.")
+        elif scope["path"] == "/" and given and self._is_key(given):
+            await self._welcome(send)
+        elif not self._is_key(self._from_cookie(headers.get("cookie", ""))):
+            await _refuse(send, 401, "The key is missing or outdated: open the address that rpim explore printed.")
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                theirs = {name.lower(): value for name, value in message.get("headers", [])}
+                message = {**message, "headers": list({**HEADERS, **theirs}.items())}
+            await send(message)
+
+        if scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send_with_headers)
+            return
+        body = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._max_body:
+                await _refuse(send, 413, f"The request is larger than {self._max_body >> 20} MB: select fewer rows.")
+                return
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, receive_whole, send_with_headers)
+
+    def _is_our_page(self, method: str, headers: dict[str, str]) -> bool:
+        """Check Sec-Fetch-Site and Origin; changes require an Origin."""
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return False
+        origin = headers.get("origin")
+        if origin is None:
+            return method in ("GET", "HEAD")
+        return origin in {f"http://{host}" for host in self._hosts}
+
+    def _is_key(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token.encode())
+
+    def _from_cookie(self, header: str) -> str:
+        try:
+            cookie = SimpleCookie(header).get(self._cookie)
+        except CookieError:
+            return ""
+        return "" if cookie is None else cookie.value
+
+    async def _welcome(self, send: Send) -> None:
+        """Move the token from the address into an HttpOnly cookie."""
+        cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        headers = {**HEADERS, b"location": b"/", b"set-cookie": cookie.encode()}
+        await send({"type": "http.response.start", "status": 303, "headers": list(headers.items())})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    headers = {**HEADERS, b"content-type": b"application/json"}
+    await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
+    await send({"type": "http.response.body", "body": json.dumps({"problem": sentence}).encode()})
+
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]

@@ -23,9 +23,8 @@ from rpim.explorer.background import Background
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
 from rpim.explorer.pictures import SIZES
 from rpim.explorer.refit import changes
-from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, decision_factory
+from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
-from rpim.explorer.security import Guard
 from rpim.explorer.workbench import ORDERS, Workbench
 
 BINARY = "application/octet-stream"

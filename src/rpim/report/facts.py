@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.text import end_of, plural, short
+from rpim._common.errors import end_of, plural, short
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
-from rpim.runs.class_summaries import ClassSummary
-from rpim.runs.decided_names import DecidedNames
+from rpim.runs.class_summaries import ClassSummary, LabelCounts
 from rpim.runs.discovery import Discovery
-from rpim.runs.label_issues import LabelCounts
+from rpim.runs.versions import DecidedNames
 
 MAX_LABEL_ISSUES = 20
 CAPTION = 180

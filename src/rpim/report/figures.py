@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike
 
 from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
-from rpim.report.comparison import compare
 from rpim.report.facts import captions, class_facts
 from rpim.report.page_map import colours, quick_map
-from rpim.report.run_facts import curves
+from rpim.report.run_facts import compare, curves
 from rpim.runs.assignments import class_codes
 from rpim.runs.discovery import Discovery
 

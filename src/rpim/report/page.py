@@ -21,13 +21,13 @@ from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
-from rpim.report.comparison import Comparison, compare
 from rpim.report.facts import ClassFacts, class_facts, label_issue_items, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
+from rpim.report.run_facts import Comparison, compare
 from rpim.report.thumbnails import Thumbnails, picture_sheet
 from rpim.runs.assignments import UNSTABLE
-from rpim.runs.decided_names import DecidedNames
 from rpim.runs.discovery import Discovery
+from rpim.runs.versions import DecidedNames
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -30,18 +30,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, plural
 from rpim._common.files import RUN_FILE, StrPath
-from rpim._common.text import plural
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.label_checks import LabelIssue
 from rpim.runs.assignments import Assignments, assign
-from rpim.runs.class_summaries import ClassSummary, summarise_classes
-from rpim.runs.embedding_space import EmbeddingSpace
-from rpim.runs.label_issues import ranked_issues, with_label_checks
+from rpim.runs.class_summaries import ClassSummary, ranked_issues, summarise_classes, with_label_checks
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
     ASSIGNMENTS_FILE,
@@ -55,7 +52,7 @@ from rpim.runs.run_folder import (
     reading,
     write_json,
 )
-from rpim.runs.saved_model import describe, from_json_value, json_value
+from rpim.runs.saved_model import EmbeddingSpace, describe, from_json_value, json_value
 
 _SHOWN_CLASSES = 50
 """Maximum number of classes in the HTML representation."""

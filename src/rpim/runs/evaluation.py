@@ -13,10 +13,9 @@ from scipy.optimize import linear_sum_assignment
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath
-from rpim.data.checks import label_array
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats.label_files import read_true_classes
-from rpim.data.labels import IntArray, unlabelled_rows
+from rpim.data.labels import IntArray, label_array, unlabelled_rows
 from rpim.metrics import (
     GCDAccuracy,
     adjusted_rand_index,

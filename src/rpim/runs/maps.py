@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.blocks import row_blocks
+from rpim._common.hardware import row_blocks
 
 FloatArray = NDArray[np.float32]
 

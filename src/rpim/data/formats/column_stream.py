@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import StrPath, must_be_npy, open_npz, reading
-from rpim.data.formats.columns import are_whole, find_per_row
+from rpim._common.files import ArrayStream, StrPath, must_be_npy, open_npz, reading
+from rpim.data.columns import are_whole, find_per_row
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.feature_files import (
     Columns,
@@ -25,7 +25,6 @@ from rpim.data.formats.feature_files import (
     parquet_metadata,
     pim_files,
 )
-from rpim.data.formats.npy_stream import ArrayStream
 from rpim.data.formats.parquet import ParquetRows, column_values, list_matrix
 
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, must_exist, reading
-from rpim.data.formats.columns import DECIMAL, PER_ROW, find_per_row, is_called
+from rpim.data.columns import DECIMAL, PER_ROW, find_per_row, is_called
 from rpim.data.formats.parquet import arrow
 
 CSV_HINT = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"

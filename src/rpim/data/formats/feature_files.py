@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rpim._common.blocks import row_blocks
 from rpim._common.errors import InputError, some
-from rpim._common.files import StrPath, check_writable, load_npy, must_exist, open_npz, reading, replacing
-from rpim.data.formats.columns import (
+from rpim._common.files import ArrayStream, StrPath, check_writable, load_npy, must_exist, open_npz, reading, replacing
+from rpim._common.hardware import row_blocks
+from rpim.data.columns import (
     NAMES,
     PER_ROW,
     VIEW,
@@ -28,7 +28,6 @@ from rpim.data.formats.columns import (
     metadata_names,
 )
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
-from rpim.data.formats.npy_stream import ArrayStream
 from rpim.data.formats.parquet import arrow, arrow_array, column_values, is_list, is_scalar, list_matrix, scalar_values
 
 Columns = dict[str, Any]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, load_npy, must_exist, open_npz, reading
-from rpim.data.formats.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
+from rpim.data.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
 from rpim.data.formats.csv_file import CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
 

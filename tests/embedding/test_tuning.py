@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpim.embedding.contrastive import self_supervised_terms, supervised_terms
+from rpim.embedding.tuning import self_supervised_terms, supervised_terms
 
 E1, E2 = [1.0, 0.0], [0.0, 1.0]
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from rpim.core import row_blocks as engine_memory
-from rpim.core.distillation import distil, initial_head, matching_factor
 from rpim.core.head import Head
-from rpim.core.training import Schedule
+from rpim.core.training import Schedule, distil, initial_head, matching_factor
 from rpim.core.transforms import SemanticBias
 
 N, D, K = 40, 5, 3

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rpim.estimators import held_out
-from rpim.estimators.held_out import HeldOutSplit, can_split, held_out_split
+from rpim.estimators import search
+from rpim.estimators.search import HeldOutSplit, can_split, held_out_split
 
 
 def seeded(seed=0):
@@ -112,7 +112,7 @@ def test_the_truth_scores_one_and_labelled_rows_do_not_count():
 
 
 def test_a_large_division_is_drawn_from_the_rows(monkeypatch):
-    monkeypatch.setattr(held_out, "MAX_ROWS", 60)
+    monkeypatch.setattr(search, "MAX_ROWS", 60)
     split = held_out_split(*labelled([100, 10, 5, 5]), seeded())
     # Half of the rows, but at least four of each class; a quarter of each known class is hidden.
     assert np.sort(np.bincount(split.truth)).tolist() == [4, 4, 5, 50]

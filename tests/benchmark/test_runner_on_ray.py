@@ -12,9 +12,8 @@ import pytest
 
 from rpim.benchmark.cells import CellFile, planned_cells
 from rpim.benchmark.entries import Set
-from rpim.benchmark.on_ray import run_cells_on_ray
 from rpim.benchmark.plan import make_plan
-from rpim.benchmark.runner import run_cells
+from rpim.benchmark.runner import run_cells, run_cells_on_ray
 from six_classes import save
 
 FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}

@@ -10,9 +10,8 @@ from sklearn.datasets import make_blobs
 
 from rpim import RPIM, InfoMaxObjective
 from rpim._common.errors import InputError
-from rpim._common.parallel import parallel_map
+from rpim._common.parallel import parallel_map, ray_backend
 from rpim._common.progress import Progress, progress_listener
-from rpim._common.ray_tasks import ray_backend
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
 from rpim.estimators import committee

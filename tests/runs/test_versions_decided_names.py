@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from rpim import Discovery
-from rpim.runs.decided_names import decided_names
 from rpim.runs.decisions import Accept, Junk, Merge, Rename
-from rpim.runs.versions import Versions
+from rpim.runs.versions import Versions, decided_names
 
 WHOLE = "2 classes were renamed in rpim explore"
 

@@ -11,11 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import rpim.core.training as training_module
 from rpim import RPIM
 from rpim.core import kmeans as centroids
-from rpim.core.distillation import SCHEDULE as DISTILLATION
 from rpim.core.gradient import gradient
 from rpim.core.head import Head
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
 from rpim.estimators import committee

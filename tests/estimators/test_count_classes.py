@@ -12,10 +12,7 @@ from sklearn.datasets import make_blobs
 
 from rpim import RPIM, InfoMaxObjective, InputError, estimate_n_classes
 from rpim._common.progress import Progress
-from rpim.estimators.class_count import ESTIMATORS, ClassCount
-from rpim.estimators.count_by_max_acc import max_acc
-from rpim.estimators.count_by_neighbors import Recapture, count_by_neighbors
-from rpim.estimators.count_classes import count_classes
+from rpim.estimators.count_classes import ESTIMATORS, ClassCount, Recapture, count_by_neighbors, count_classes, max_acc
 
 
 def seeded(seed=0):
@@ -97,11 +94,11 @@ def _nearest(x, labels):
 
 
 def test_most_labelled_rows_are_looked_around_once(blobs, monkeypatch):
-    from rpim.estimators import count_by_neighbors as neighbors
+    from rpim.estimators import count_classes as module
 
     x, labels = discovery(blobs, n_classes=8, n_known=4, size=40)
-    monkeypatch.setattr(neighbors, "MAX_ROWS", 30)
-    monkeypatch.setattr(neighbors, "_BLOCK_ELEMENTS", 7 * len(x))  # seven rows at a time
+    monkeypatch.setattr(module, "MAX_ROWS", 30)
+    monkeypatch.setattr(module, "_BLOCK_ELEMENTS", 7 * len(x))  # seven rows at a time
     heard = []
     found = count_by_neighbors(x, labels, generator=seeded(), on_rows=heard.append)
     assert heard == [7, 7, 7, 7, 2]

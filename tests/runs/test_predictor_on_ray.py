@@ -9,8 +9,8 @@ import pytest
 from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim.data.feature_stream import FeatureSpans
 from rpim.data.formats import column_stream
-from rpim.runs import ray_prediction as prediction
-from rpim.runs.ray_prediction import predict_on_ray
+from rpim.runs import predictor as prediction
+from rpim.runs.predictor import predict_on_ray
 
 D, K = 128, 6
 CENTRES = 2 * np.random.default_rng(0).normal(size=(K, D))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rpim._common.errors import InputError
-from rpim._common.work_folder import check_plan, open_work_folder
+from rpim._common.files import check_plan, open_work_folder
 
 PLAN = {"rows": "a", "sizes": (1, 2)}  # a tuple comes back from JSON as a list
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rpim import FeatureSet, InputError
-from rpim.runs.embedding_space import LEAST_ALIGNMENT, MIN_FITTED_ROWS, MIN_ROWS, EmbeddingSpace
+from rpim.runs.saved_model import LEAST_ALIGNMENT, MIN_FITTED_ROWS, MIN_ROWS, EmbeddingSpace
 
 D = 192
 
@@ -46,7 +46,7 @@ def test_alignment_by_hand():
 
 
 def test_single_rows_drawn_at_random_have_mean_0_and_deviation_1(monkeypatch):
-    monkeypatch.setattr("rpim.runs.embedding_space.MIN_ROWS", 1)
+    monkeypatch.setattr("rpim.runs.saved_model.MIN_ROWS", 1)
     values = [alignment(row[None]) for row in np.random.default_rng(99).normal(size=(2000, D))]
     assert np.mean(values) == pytest.approx(0, abs=0.1)
     assert np.std(values) == pytest.approx(1, abs=0.1)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from rpim import InputError
 from rpim._common.palette import palette
-from rpim.benchmark import outcomes, page
+from rpim.benchmark import cell, tables
+from rpim.benchmark.cell import Outcome, outcome_file, principal, read_outcome, sample_rows
 from rpim.benchmark.cells import digest
 from rpim.benchmark.entries import Method
 from rpim.benchmark.figures import Figure, by_transform, compared, focus_classes, make_figures
-from rpim.benchmark.outcomes import Outcome, outcome_file, principal, read_outcome, sample_rows
-from rpim.benchmark.page import bold, render
 from rpim.benchmark.results import Table
 from rpim.benchmark.studies import Study
+from rpim.benchmark.tables import bold, render
 from rpim.metrics import gcd_accuracy
 from rpim.runs.evaluation import confusion, most_confused, taken_by
 
@@ -301,10 +301,10 @@ def test_bold_is_escaped_inside_and_out():
 
 
 def test_without_the_extra_there_are_tables_and_one_line(benchmark, monkeypatch):
-    monkeypatch.setattr(page, "NEEDED", ("matplotlib", "no_such_package"))
+    monkeypatch.setattr(tables, "NEEDED", ("matplotlib", "no_such_package"))
     code, _, err = benchmark(save("b.npz"), "-o", "out", "--methods", "kmeans", "--seeds", "0")
     assert code == 0
-    assert err == f"rpim: {page.HOW_TO_GET_IT}\n"
+    assert err == f"rpim: {tables.HOW_TO_GET_IT}\n"
     assert "pip install 'rpim[figures]'" in err
     assert Path("out/results.md").exists()
     assert not Path("out/index.html").exists()
@@ -357,7 +357,7 @@ def test_a_whole_command_and_its_page_made_again(benchmark):
             assert len(outcome.z) == len(outcome.refined) == len(outcome.sample) == len(rows)
     samples = [read_outcome(Path("out"), line).sample for line in lines if line["seed"] == 0]
     assert all(np.array_equal(sample, samples[0]) for sample in samples)
-    assert len(list(Path("out", outcomes.FOLDER).iterdir())) == 6
+    assert len(list(Path("out", cell.FOLDER).iterdir())) == 6
 
     Path("out/index.html").unlink()
     before = Path("out/cells.jsonl").read_bytes()

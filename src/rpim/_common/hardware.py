@@ -1,4 +1,4 @@
-"""How much memory a fit may use: a size that the user gives, or a share of what is free."""
+"""What the machine has: memory, torch devices, and blocks of rows that fit into a cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    import torch
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?", re.IGNORECASE)
 SHARE = 0.6
@@ -82,3 +86,36 @@ def _cgroup_limits() -> Iterator[int]:
                 continue
             if limit.isdigit():  # "max" is no limit
                 yield int(limit)
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; by default a GPU if there is one, else the CPU."""
+    import torch
+
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def checked_device(name: str | None) -> torch.device:
+    """The same, or an InputError if the device is not available."""
+    import torch
+
+    try:
+        device = device_of(name)
+        torch.zeros(1, device=device)
+        return device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name!r} is not there ({first_line(error)}).") from error
+
+
+BLOCK_VALUES = 1 << 18  # 2 MB as float64: about the size of a CPU cache
+
+
+def row_blocks(n_rows: int, n_features: int, block_values: int | None = None) -> Iterator[slice]:
+    """Slices of the rows, small enough that the copy of a block is negligible.
+
+    >>> [(block.start, block.stop) for block in row_blocks(5, BLOCK_VALUES // 2)]
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    step = max(1, (block_values or BLOCK_VALUES) // max(1, n_features))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))

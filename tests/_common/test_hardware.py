@@ -2,9 +2,9 @@
 
 import pytest
 
-from rpim._common import memory_budget
+from rpim._common import hardware
 from rpim._common.errors import InputError
-from rpim._common.memory_budget import as_bytes, default_memory_budget
+from rpim._common.hardware import as_bytes, default_memory_budget
 
 GIB = 2**30
 
@@ -45,8 +45,8 @@ def test_what_is_no_size_is_refused(size):
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A machine with 10 GiB of free memory; `groups` and `limits` are the files of its control groups."""
-    monkeypatch.setattr(memory_budget, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(memory_budget, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(hardware, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(hardware, "_CGROUPS", tmp_path / "cgroup")
 
     def budget(groups=None, **limits):
         files = {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {10 * 2**20} kB\n"}
@@ -56,7 +56,7 @@ def machine(tmp_path, monkeypatch):
         for path, content in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(content)
-        return default_memory_budget() / memory_budget.SHARE
+        return default_memory_budget() / hardware.SHARE
 
     return budget
 
