@@ -193,3 +193,9 @@ def _as_string(cell: Any) -> str:
     if isinstance(cell, _BOOLEANS):
         return "true" if cell else "false"
     return "" if cell is None else str(cell)
+
+
+def view_names(names: Sequence[str]) -> list[str]:
+    """The columns of the views after the first, in order."""
+    numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
+    return [name for _, name in sorted(numbered)]

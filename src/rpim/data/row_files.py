@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, some
 from rpim._common.files import RUN_FILE, ArrayStream, StrPath, must_be_npy, must_exist, reading
 from rpim._common.hardware import as_bytes, default_memory_budget
-from rpim.data.formats.feature_files import parquet_features
-from rpim.data.formats.parquet import ParquetRows, list_matrix
+from rpim.data.formats.parquet import ParquetRows, list_matrix, parquet_features
 
 READ_BYTES = 32 << 20
 """The size of a block; two blocks are read ahead."""

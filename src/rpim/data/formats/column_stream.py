@@ -21,11 +21,10 @@ from rpim.data.formats.feature_files import (
     Columns,
     checked_suffix,
     npz_features,
-    parquet_features,
     parquet_metadata,
     pim_files,
 )
-from rpim.data.formats.parquet import ParquetRows, column_values, list_matrix
+from rpim.data.formats.parquet import ParquetRows, column_values, list_matrix, parquet_features
 
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
 """The largest number of rows, and of values, in a block."""

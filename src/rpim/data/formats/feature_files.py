@@ -20,15 +20,23 @@ from rpim._common.hardware import row_blocks
 from rpim.data.columns import (
     NAMES,
     PER_ROW,
-    VIEW,
     find_column,
     find_per_row,
     ids_from_text,
     labels_from_text,
     metadata_names,
+    view_names,
 )
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
-from rpim.data.formats.parquet import arrow, arrow_array, column_values, is_list, is_scalar, list_matrix, scalar_values
+from rpim.data.formats.parquet import (
+    arrow,
+    arrow_array,
+    column_values,
+    is_scalar,
+    list_matrix,
+    parquet_features,
+    scalar_values,
+)
 
 Columns = dict[str, Any]
 Wanted = dict[str, str | None]
@@ -128,12 +136,6 @@ def _metadata_names(schema: Any, taken: Iterable[str]) -> list[str]:
     return [name for name in metadata_names(schema.names, taken) if is_scalar(schema.field(name).type)]
 
 
-def view_names(names: Sequence[str]) -> list[str]:
-    """The columns of the views after the first, in order."""
-    numbered = [(int(match[1]), name) for name in names if (match := VIEW.fullmatch(name))]
-    return [name for _, name in sorted(numbered)]
-
-
 def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -> str:
     """The .npz key of the features."""
     features = find_column(path, names, "X", feature_column)
@@ -221,19 +223,6 @@ def _joined(files: Sequence[Path], parts: list[Columns]) -> Columns:
 
 def _listed(values: Any) -> list[Any]:
     return list(values.tolist() if isinstance(values, np.ndarray) else values)
-
-
-def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
-    """The column of the features: the wanted one, or the only one with lists of numbers that is not a view."""
-    views = view_names(schema.names)
-    lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
-    if feature_column is None and len(lists) != 1:
-        what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
-        raise InputError(
-            f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
-            "name the one with the features with feature_column."
-        )
-    return str(find_column(path, schema.names, "X", feature_column or lists[0]))
 
 
 def parquet_metadata(schema: Any) -> dict[str, Any]:

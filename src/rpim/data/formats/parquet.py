@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import must_exist, reading
+from rpim.data.columns import find_column, view_names
 
 _BUFFER = 1 << 20
 
@@ -164,3 +165,16 @@ def arrow_array(values: Any) -> Any:
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     present = next((value for value in listed if value is not None), "")
     return arrow().array(listed, arrow().string()) if isinstance(present, str) else arrow().array(listed)
+
+
+def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str:
+    """The column of the features: the wanted one, or the only one with lists of numbers that is not a view."""
+    views = view_names(schema.names)
+    lists = [field.name for field in schema if is_list(field.type) and field.name not in views]
+    if feature_column is None and len(lists) != 1:
+        what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
+        raise InputError(
+            f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
+            "name the one with the features with feature_column."
+        )
+    return str(find_column(path, schema.names, "X", feature_column or lists[0]))
