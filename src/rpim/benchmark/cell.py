@@ -58,6 +58,8 @@ def _measured(cell: Cell, folder: Path | None, parts: SplitFeatures | None) -> R
     model = cell.method.estimator()
     # The seed is also the method's random state; for sets with given labels it varies nothing else.
     model.set_params(n_classes=cell.n_classes, random_state=cell.seed)
+    if cell.trade_off is not None:
+        model.set_params(objective__trade_off=cell.trade_off)
     with warnings.catch_warnings(record=True) as caught:
         if isinstance(case, BatchesCase):  # the plan has no method for it that cannot be extended
             measured = {**follow(cast(InfoMaxEstimator, model), case), "peak_mb": peak_memory_mb()}
@@ -77,6 +79,8 @@ def _measured(cell: Cell, folder: Path | None, parts: SplitFeatures | None) -> R
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
     }
+    if cell.trade_off is not None:
+        record["warnings"].append("Lambda was searched by another cell of this set and seed; seconds are without it.")
     if folder is not None and not isinstance(case, BatchesCase):  # after measuring time and memory
         try:
             save_outcome(folder, cell, case, model)

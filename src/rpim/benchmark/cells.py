@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rpim._common.errors import InputError
@@ -38,6 +38,9 @@ class Cell:
     """Fingerprint of the rows, labels and true classes."""
     keeps_sample: bool = False
     """Whether it stores a sample of rows for the figures (first seed); does not affect the result."""
+    trade_off: float | None = None
+    """What the paper's search for lambda found for another cell of the same rows, labels and seed: it is the same for
+    all methods, and takes most of their time."""
 
     def case(self, parts: SplitFeatures | None = None) -> Case:
         """The problem; without `parts`, the rows are read from disk."""
@@ -117,7 +120,7 @@ def _draws(plan: Plan, data: Set, parts: SplitFeatures) -> dict[int, list[Draw]]
         # A partly labelled set needs no list; a list for any set, or for its name, must agree with the labels.
         if not has_labels_of_its_own(parts.train) or splits.one or data.name in splits.by_name:
             split = splits.of(data.name)
-    return {seed: [GcdDraw(split, plan.known_share)] for seed in plan.seeds}
+    return {seed: [GcdDraw(split, plan.known_share, plan.labelled_half)] for seed in plan.seeds}
 
 
 def check_output(folder: Path) -> None:
@@ -183,6 +186,21 @@ class CellFile:
         record = self.find(cell)
         return record is not None and "error" not in record
 
+    def with_trade_off(self, cell: Cell) -> Cell:
+        """The cell with the lambda of a finished one that searched it on the same rows, labels and seed."""
+        if not _searches(cell.key):
+            return cell
+        shared = ("seed", "n_classes", "data")
+        found = (
+            record["trade_off"]
+            for record in self._records.values()
+            if "error" not in record
+            and _searches(record)
+            and all(record[name] == cell.key[name] for name in shared)
+            and record["parameters"].get("max_iter") == cell.method.parameters.get("max_iter")
+        )
+        return replace(cell, trade_off=next(found, None))
+
     def n_done(self, cells: Iterable[Cell]) -> int:
         """The number of finished cells."""
         return sum(map(self.done, cells))
@@ -193,6 +211,13 @@ class CellFile:
         key = _canonical({name: record[name] for name in _KEY})
         if "error" not in record or "error" in self._records.get(key, record):
             self._records[key] = record
+
+
+def _searches(key: Record) -> bool:
+    """Whether a cell searches lambda as the paper does."""
+    parameters = key["parameters"]
+    whole = parameters.get("preset") == "paper" and not {"trade_off", "temperature", "normalize"} & parameters.keys()
+    return whole and key["estimator"] in ("pim", "rpim")
 
 
 def _parsed(line: str) -> Record | None:

@@ -8,8 +8,8 @@
 
 Paths are relative to the file. ``methods`` may be a list of names. A set may also have ``labels``,
 ``label_column``, ``feature_column`` and ``split_column``, as ``FeatureSet.read`` takes them, and ``n_classes`` where
-its truth does not give it. ``paper``, ``protocol``, ``splits``, ``known_share``, ``n_classes`` ("given" or "estimate")
-and ``jobs`` are as on the command line.
+its truth does not give it. ``paper``, ``preset``, ``protocol``, ``splits``, ``known_share``, ``labelled_half``,
+``n_classes`` ("given" or "estimate") and ``jobs`` are as on the command line.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rpim._common.files import must_exist, reading
 from rpim.benchmark import nid
 from rpim.benchmark.batches import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, known_classes, nothing
-from rpim.benchmark.protocol import KNOWN_SHARE
-from rpim.benchmark.studies import Study, studies_of
+from rpim.benchmark.protocol import HALVES, KNOWN_SHARE
+from rpim.benchmark.studies import Study, studies_of, with_published
 from rpim.data.formats.feature_files import column_names
 
 if TYPE_CHECKING:
@@ -41,7 +41,19 @@ GIVEN, ESTIMATE = "given", "estimate"
 GCD, NID, BATCHES = "gcd", "nid", "batches"
 
 _OWN_SHARES = {NID: "0.25 to 0.75", BATCHES: "0.4"}
-_KEYS = ("methods", "sets", "seeds", "paper", "protocol", "splits", "known_share", "n_classes", "jobs")
+_KEYS = (
+    "methods",
+    "sets",
+    "seeds",
+    "paper",
+    "preset",
+    "protocol",
+    "splits",
+    "known_share",
+    "labelled_half",
+    "n_classes",
+    "jobs",
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,7 @@ class Plan:
     """Those of all studies."""
     protocol: str
     known_share: float
+    labelled_half: str
     estimate: bool
     jobs: int
 
@@ -70,9 +83,11 @@ def make_plan(
     methods: str | None = None,
     seeds: str | None = None,
     paper: str | None = None,
+    preset: str | None = None,
     protocol: str | None = None,
     splits: Path | None = None,
     known_share: float | None = None,
+    labelled_half: str | None = None,
     n_classes: str | None = None,
     jobs: int | None = None,
     images: Sequence[RawImages] = (),
@@ -88,6 +103,8 @@ def make_plan(
         Separated by commas.
     paper : str, optional
         The paper's tables in the place of methods, for `studies_of`.
+    preset : {"default", "paper"}, optional
+        "paper" runs the published procedure of each method that has one, beside the method as it is by default.
     protocol : {"gcd", "nid", "batches"}, optional
         Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or new classes in later
         batches (see `rpim.benchmark.batches`).
@@ -95,6 +112,8 @@ def make_plan(
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
     known_share : float, optional
         The share of classes that are known, where no list gives them.
+    labelled_half : {"per-class", "gcd"}, optional
+        How the labelled half is drawn, for `make_case`.
     n_classes : {"given", "estimate"}, optional
         Whether the methods are given the number of classes.
     jobs : int, optional
@@ -109,9 +128,11 @@ def make_plan(
         "methods": None if methods is None else methods.split(","),
         "seeds": None if seeds is None else [_seed(part) for part in seeds.split(",")],
         "paper": paper,
+        "preset": preset,
         "protocol": protocol,
         "splits": splits,
         "known_share": known_share,
+        "labelled_half": labelled_half,
         "n_classes": n_classes,
         "jobs": jobs,
     }
@@ -126,6 +147,9 @@ def make_plan(
         raise InputError(f"known_share is {share!r}: give a share of the classes between 0 and 1.")
     if count not in (GIVEN, ESTIMATE):
         raise InputError(f"n_classes is {count!r}: say {GIVEN} or {ESTIMATE}.")
+    half = choose("labelled_half", str(said.get("labelled_half", HALVES[0])), HALVES)
+    if protocol != GCD and "labelled_half" in said:
+        raise InputError(f"labelled_half is given, but the protocol {protocol} draws rows its own way: leave it out.")
     if not is_whole(jobs) or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: give a number of cells at once, from 1 on.")
     if protocol in _OWN_SHARES and "known_share" in said:
@@ -144,6 +168,7 @@ def make_plan(
         seeds=tuple(dict.fromkeys(seed for study in studies for seed in study.seeds or ())),
         protocol=protocol,
         known_share=float(share),
+        labelled_half=half,
         estimate=count == ESTIMATE,
         jobs=jobs,
     )
@@ -151,11 +176,14 @@ def make_plan(
 
 def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
     """What is asked for, each study with its seeds: those that are given, its own, or the usual ones."""
+    preset = choose("The preset", str(said.get("preset", "default")), ("default", "paper"))
+    if preset == "paper" and protocol != GCD:
+        raise InputError(f"The preset is 'paper', but the protocol {protocol} is not the paper's: leave one out.")
     if "paper" in said:
         for other in ("methods", "protocol"):
             if other in said:
                 raise InputError(f"paper and {other} are given, but the paper's tables have their own: leave one out.")
-        studies = studies_of(str(said["paper"]))
+        studies = studies_of(str(said["paper"]), preset)
     elif protocol == NID:
         methods = checked_methods(said.get("methods", DEFAULT_METHOD))
         studies = (Study("nid", "New-intent discovery", methods, nid.SEEDS, layout="nid"),)
@@ -163,7 +191,8 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
         methods = must_be_extendable(checked_methods(said.get("methods", DEFAULT_METHOD)))
         studies = (Study("batches", "Classes that come later", methods, layout="batches"),)
     else:
-        studies = (Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS))),)
+        study = Study("comparison", "Methods compared", checked_methods(said.get("methods", DEFAULT_METHODS)))
+        studies = (with_published(study) if preset == "paper" else study,)
     given = _seeds(said["seeds"]) if "seeds" in said else None
     return tuple(replace(study, seeds=given or study.seeds or DEFAULT_SEEDS) for study in studies)
 

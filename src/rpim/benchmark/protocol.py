@@ -2,8 +2,10 @@
 
 If all rows have a class, the seed hides some of them: the known classes are a given list, or the first half of
 ``RandomState(seed).permutation`` of the sorted classes; of each known class in ascending order ``RandomState(seed)``
-(one generator for all classes) permutes the rows in file order, and the first ``round(n / 2)`` keep their label. A
-partly labelled feature set is used as it is, regardless of the seed.
+(one generator for all classes) permutes the rows in file order, and the first ``round(n / 2)`` keep their label. GCD's
+code draws half of the rows of all known classes together, with numpy's seed 0 whatever the seed of the run: classes
+then differ in their share of labels, and all runs have the same labels (``labelled_half="gcd"``). A partly labelled
+feature set is used as it is, regardless of the seed.
 
 If a set has a ``split``, this applies to the rows of "train"; rows of "test" are predicted afterwards, and other rows
 are not used.
@@ -26,6 +28,7 @@ from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import UNLABELLED, BoolArray, IntArray, unlabelled_rows
 
 KNOWN_SHARE = 0.5
+HALVES = ("per-class", "gcd")
 TRAIN, TEST = "train", "test"
 
 
@@ -124,7 +127,13 @@ def has_labels_of_its_own(features: FeatureSet) -> bool:
     return 0 < features.n_labelled < len(features)
 
 
-def make_case(parts: SplitFeatures, seed: int, split: Split | None = None, known_share: float = KNOWN_SHARE) -> Case:
+def make_case(
+    parts: SplitFeatures,
+    seed: int,
+    split: Split | None = None,
+    known_share: float = KNOWN_SHARE,
+    labelled_half: str = HALVES[0],
+) -> Case:
     """The problem of this feature set under this seed.
 
     Parameters
@@ -137,6 +146,8 @@ def make_case(parts: SplitFeatures, seed: int, split: Split | None = None, known
         The known classes.
     known_share : float
         The share of classes that are known, where no list gives them.
+    labelled_half : {"per-class", "gcd"}
+        How the labelled half of the rows of known classes is drawn: class by class, or as in GCD's code.
 
     Examples
     --------
@@ -155,7 +166,8 @@ def make_case(parts: SplitFeatures, seed: int, split: Split | None = None, known
     present = parts.present
     n_known = min(math.floor(known_share * len(present) + 1e-9), len(present) - 1)
     known = drawn_classes(present, n_known, seed) if split is None else _listed(split, parts.classes)
-    return parts.case(labelled_share(parts.truth, known, 0.5, seed), known)
+    draw = gcd_half(parts.truth, known) if labelled_half == "gcd" else labelled_share(parts.truth, known, 0.5, seed)
+    return parts.case(draw, known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,10 +176,11 @@ class GcdDraw:
 
     split: Split | None = None
     known_share: float = KNOWN_SHARE
+    labelled_half: str = HALVES[0]
 
     def case(self, parts: SplitFeatures, seed: int) -> Case:
         """The problem under this seed."""
-        return make_case(parts, seed, self.split, self.known_share)
+        return make_case(parts, seed, self.split, self.known_share, self.labelled_half)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -209,6 +222,15 @@ def labelled_share(truth: IntArray, known: IntArray, share: float, seed: int, at
     for c in known:
         rows = random.permutation(np.flatnonzero(truth == c))
         y[rows[: max(at_least, round(len(rows) * share))]] = c
+    return y
+
+
+def gcd_half(truth: IntArray, known: IntArray) -> IntArray:
+    """The labels of half of the rows of all known classes together, -1 for all else: GCD's draw, always of seed 0."""
+    rows = np.flatnonzero(np.isin(truth, known))
+    drawn = rows[np.random.RandomState(0).choice(len(rows), len(rows) // 2, replace=False)]
+    y = np.full(len(truth), UNLABELLED, dtype=np.int64)
+    y[drawn] = truth[drawn]
     return y
 
 

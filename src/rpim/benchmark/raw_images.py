@@ -15,31 +15,11 @@ from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
 from rpim.benchmark.entries import Split
 from rpim.benchmark.protocol import Case, make_case, split_features
+from rpim.benchmark.results import PAPER_SETS, STATISTICS
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.image_sets import READERS, read_image_set
 from rpim.embedding.items import Items
 from rpim.embedding.weights import file_hash
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A column of the paper's table of statistics, which gives rows in hundreds."""
-
-    known: int  # |Y^L|
-    classes: int  # |Y^U|: the unlabelled rows are of all classes
-    labelled: int  # |D^L|
-    unlabelled: int  # |D^U|
-
-
-STATISTICS = {
-    "cub": Sizes(100, 200, 1_500, 4_500),
-    "cars": Sizes(98, 196, 2_000, 6_100),
-    "herbarium19": Sizes(341, 683, 8_900, 25_400),
-    "cifar10": Sizes(5, 10, 12_500, 37_500),
-    "cifar100": Sizes(80, 100, 20_000, 30_000),
-    "imagenet100": Sizes(50, 100, 31_900, 95_300),
-}
-"""FGVC-Aircraft is not in the table."""
 
 ROUNDING = 50
 """A figure in hundreds of rows is off by no more than that."""
@@ -51,11 +31,11 @@ def check_statistics(name: str, case: Case) -> bool:
     Parameters
     ----------
     name : str
-        One of `STATISTICS`; no other set is the paper's.
+        As in `PAPER_SETS`; no other set is the paper's.
     case : Case
         Of any seed: the sizes are the same for all.
     """
-    paper = STATISTICS.get(name)
+    paper = STATISTICS.get(PAPER_SETS.get(name, ""))
     if paper is None or abs(len(case.y) - paper.labelled - paper.unlabelled) > 2 * ROUNDING:
         return False
     unlabelled = int(case.hidden.sum())

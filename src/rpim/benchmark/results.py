@@ -148,15 +148,16 @@ def published_results(name: str) -> list[dict[str, str]]:
 
 
 def published_name(name: str, aliases: Mapping[str, str]) -> str | None:
-    """What the publications call a set of this name, by the whole of it or by its first words.
+    """What the publications call a set of this name, by the longest run of its words that is an alias.
 
-    >>> aliases = {"cub200": "CUB", "stanfordcars": "Stanford Cars"}
-    >>> [published_name(name, aliases) for name in ("CUB-200_dino", "stanford_cars", "cubs")]
-    ['CUB', 'Stanford Cars', None]
+    >>> aliases = {"cub": "CUB", "cub200": "CUB", "stanfordcars": "Stanford Cars"}
+    >>> [published_name(name, aliases) for name in ("CUB-200_dino", "vit_dino_cub_best", "stanford_cars", "cubs")]
+    ['CUB', 'CUB', 'Stanford Cars', None]
     """
     words = re.findall(r"[a-z0-9]+", name.lower())
-    starts = ("".join(words[:n]) for n in range(len(words), 0, -1))
-    return next((aliases[start] for start in starts if start in aliases), None)
+    lengths = range(len(words), 0, -1)
+    runs = ("".join(words[start : start + n]) for n in lengths for start in range(len(words) - n + 1))
+    return next((aliases[run] for run in runs if run in aliases), None)
 
 
 PAPER_SETS = {
@@ -180,18 +181,51 @@ PAPER_SETS = {
 PAPER_SYSTEMS = {
     "RankStats+": "RankStats+ (TPAMI-21)",
     "UNO+": "UNO+ (ICCV-21)",
+    "ORCA, its own encoder": "ORCA (ICLR-22)",
     "ORCA": "ORCA - ViTB16",
     "GCD": "GCD (CVPR-22)",
     "RIM": "RIM (NeurIPS-10) (semi-sup.)",
     "TIM": "TIM (NeurIPS-20)",
     "PIM": "PIM (ICCV-23)",
 }
-"""What the paper's main table calls the systems; of its two rows of ORCA the one on the features of all others."""
+"""What the paper's main table calls the systems; its first row of ORCA is on other features than all the others."""
 
 PAPER_NOTE = (
     "Columns called paper: the figures of Tan et al. (2024), from features of DINO ViT-B/16 tuned on each data set and "
-    "by the paper's own search; they compare with ours only where the features are the same."
+    "by the paper's own search; they compare with ours only where the features are the same. Its rows of k-means, "
+    "RankStats+, UNO+, ORCA and GCD come from GCD's paper, those of RIM and TIM from PIM's."
 )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A column of the paper's table of statistics, which gives rows in hundreds."""
+
+    known: int  # |Y^L|
+    classes: int  # |Y^U|: the unlabelled rows are of all classes
+    labelled: int  # |D^L|
+    unlabelled: int  # |D^U|
+
+
+STATISTICS = {
+    "CUB": Sizes(100, 200, 1_500, 4_500),
+    "Stanford Cars": Sizes(98, 196, 2_000, 6_100),
+    "Herbarium19": Sizes(341, 683, 8_900, 25_400),
+    "CIFAR10": Sizes(5, 10, 12_500, 37_500),
+    "CIFAR100": Sizes(80, 100, 20_000, 30_000),
+    "ImageNet-100": Sizes(50, 100, 31_900, 95_300),
+}
+"""FGVC-Aircraft is not in the table."""
+
+TUNED_WEIGHT_DECAYS = {
+    "CUB": 0.01,
+    "Stanford Cars": 0.01,
+    "Herbarium19": 0.01,
+    "CIFAR10": 0.025,
+    "CIFAR100": 0.0025,
+    "ImageNet-100": 0.0025,
+}
+"""The weight decays that the paper's search found, halved."""
 
 
 @cache
@@ -215,6 +249,17 @@ def paper_results(tables: Sequence[str], setting: str, data_set: str) -> tuple[f
     known_as = published_name(data_set, PAPER_SETS)
     found = (_paper_results().get((table, PAPER_SYSTEMS.get(setting, setting), known_as or "")) for table in tables)
     return next((values for values in found if values is not None), None)
+
+
+def paper_average(tables: Sequence[str], setting: str) -> tuple[float, ...] | None:
+    """The mean of a row over the paper's six sets.
+
+    >>> [round(value, 1) for value in paper_average(["main"], "RPIM")]
+    [69.5, 80.1, 63.4]
+    """
+    rows = [paper_results(tables, setting, name) for name in dict.fromkeys(PAPER_SETS.values())]
+    there = [row for row in rows if row is not None]
+    return tuple(map(fmean, zip(*there, strict=True))) if there and len(there) == len(rows) else None
 
 
 @cache

@@ -60,7 +60,8 @@ def run_cells(
             for count in range(len(todo)):
                 progress.stage(f"{len(cells) - len(todo) + count} of {len(cells)} cells")
                 while len(running) < min(jobs, len(todo) - count):
-                    running.append(_start(context, work, todo[count + len(running)], threads, kept.path.parent))
+                    cell = kept.with_trade_off(todo[count + len(running)])
+                    running.append(_start(context, work, cell, threads, kept.path.parent))
                 finished = _first_to_finish(running, progress)
                 running.remove(finished)
                 kept.add(finished.record())
@@ -181,6 +182,7 @@ def run_cells_on_ray(
     def start(cell: Cell) -> None:
         if cell.data.name not in shared:
             shared[cell.data.name] = ray.put(split_features(cell.data.read()))
+        cell = kept.with_trade_off(cell)
         running[task.remote(cell, shared[cell.data.name], threads, kept.path.parent.resolve(), work)] = cell
 
     with CellProgress(verbose) as progress, explain_ray_errors(), suppress_stdout():

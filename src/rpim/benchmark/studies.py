@@ -6,8 +6,8 @@ does not set keep their defaults, so equal rows of different studies are one cel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rpim._common.errors import choose, some
@@ -17,21 +17,28 @@ from rpim.benchmark.results import (
     CONFUSION,
     NOTHING,
     PAPER_NOTE,
+    PAPER_SETS,
+    STATISTICS,
     TEST_ACCURACY,
+    TUNED_WEIGHT_DECAYS,
     Record,
     Results,
     Table,
     accuracy_column,
     average_column,
     formatted,
+    paper_average,
     paper_results,
     percent,
+    published_name,
     shares,
     spread,
 )
 from rpim.runs.saved_model import METHODS
 
 FIXED_WEIGHT_DECAY = 0.01
+WEIGHT_DECAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+"""The grid of the paper's search."""
 ETAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 SEEDS = (0, 1, 2, 3, 4, 5)
 
@@ -59,7 +66,9 @@ TRANSFORMATIONS = {
     "semantic-bias": "Semantic bias (RPIM)",
 }
 
-OWN_SEARCH = "lambda, beta and what else is not said are searched by this package's default"
+OTHERS = "What is not said is at its default"
+PUBLISHED, SHIPPED = "as published", "as shipped"
+"""How the rows of a method are called apart where both of its presets are run."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +84,41 @@ class Study:
     paper: tuple[str, ...] = ()
     """The tables of the paper whose figures stand beside ours."""
     layout: Literal["methods", "seeds", "nid", "batches"] = "methods"
+    only_published: bool = False
+    """Whether the study has rows of the published procedure alone."""
 
 
-def studies_of(name: str) -> tuple[Study, ...]:
-    """The studies that ``--paper NAME`` asks for.
+def studies_of(name: str, preset: str = "default") -> tuple[Study, ...]:
+    """The studies that ``--paper NAME --preset PRESET`` asks for.
 
     Examples
     --------
-    >>> [study.name for study in studies_of("ablation")]
+    >>> [study.name for study in studies_of("ablation", "paper")]
     ['ablation-fixed', 'ablation-tuned']
     """
     choose("The study", name, (*STUDIES, "all"))
-    chosen = STUDIES if name == "all" else [name]
-    return tuple(study for each in chosen for study in STUDIES[each]())
+    studies = [study for each in (STUDIES if name == "all" else [name]) for study in STUDIES[each]()]
+    if preset == "paper":
+        return tuple(map(with_published, studies))
+    return tuple(study for study in studies if not study.only_published)
+
+
+def with_published(study: Study) -> Study:
+    """The study with both presets of each method that has a published procedure.
+
+    >>> study = Study("one", "One", (Method("PIM", "pim"), Method("UNO+", "uno")))
+    >>> [method.name for method in with_published(study).methods]
+    ['PIM, as published', 'PIM, as shipped', 'UNO+']
+    """
+    methods: list[Method] = []
+    for method in study.methods:
+        if "preset" not in METHODS[method.method]().get_params() or "preset" in method.parameters:
+            methods.append(method)
+            continue
+        methods.append(Method(f"{method.name}, {PUBLISHED}", method.method, {"preset": "paper", **method.parameters}))
+        if not study.only_published:
+            methods.append(replace(method, name=f"{method.name}, {SHIPPED}"))
+    return replace(study, methods=tuple(methods))
 
 
 def _main() -> tuple[Study, ...]:
@@ -102,7 +133,7 @@ def _main() -> tuple[Study, ...]:
             methods.append(Method(shown, name))
         else:
             left_out.append(f"{shown} is left out: {missing}")
-    note = " ".join(["Every method as it is by default.", *left_out])
+    note = " ".join([f"{OTHERS}.", *left_out])
     return (Study("main", "Methods compared", tuple(methods), note=note, paper=("main",)),)
 
 
@@ -112,17 +143,18 @@ def _ablation() -> tuple[Study, ...]:
     return (
         Study(
             "ablation-fixed",
-            "SplitFeatures of RPIM, weight decay 0.01",
+            "Parts of RPIM, weight decay 0.01",
             (baseline, *_parts(fixed)),
-            note=f"Each part alone and together; {OWN_SEARCH}.",
+            note=f"Each part alone and together. {OTHERS}.",
             paper=("ablation_fixed_wd_0.01",),
         ),
         Study(
             "ablation-tuned",
-            "SplitFeatures of RPIM, weight decay searched",
-            (baseline, Method("Baseline tuned (PIM)", "pim"), *_parts({})),
-            note=f"The first row alone has weight decay 0.01, as in the paper; {OWN_SEARCH}.",
+            "Parts of RPIM, weight decay searched",
+            (baseline, _rpim("Baseline tuned (PIM)", **_WITHOUT_PARTS), *_parts({})),
+            note="The first row alone has weight decay 0.01, as in the paper.",
             paper=("ablation_tuned_wd",),
+            only_published=True,
         ),
     )
 
@@ -140,12 +172,14 @@ def _parts(shared: dict[str, Any]) -> list[Method]:
 
 def _transforms() -> tuple[Study, ...]:
     rows = [_rpim(shown, h=h) for h, shown in TRANSFORMATIONS.items()]
+    rows += [_rpim(f"{shown}, random start", h=h, h_init="random") for h, shown in TRANSFORMATIONS.items()]
     return (
         Study(
             "transforms",
             "Transformations of the embedding",
             (Method("Baseline", "pim", {"weight_decay": FIXED_WEIGHT_DECAY}), *rows),
-            note=f"RPIM with another h; the baseline is PIM at weight decay 0.01, as in the paper; {OWN_SEARCH}.",
+            note="RPIM with another h that starts as the identity, or with weights and biases as torch draws them for "
+            f"linear layers (random start). The baseline is PIM at weight decay 0.01, as in the paper. {OTHERS}.",
             paper=("transformations", "transformations_mlp"),
         ),
     )
@@ -153,8 +187,24 @@ def _transforms() -> tuple[Study, ...]:
 
 def _eta() -> tuple[Study, ...]:
     rows = tuple(_rpim(f"eta={eta}", eta=eta) for eta in ETAS)
-    note = f"RPIM with another weight of L_R; {OWN_SEARCH}."
+    note = f"RPIM with another weight of L_R. {OTHERS}."
     return (Study("eta", "Sensitivity to eta", rows, note=note, paper=("eta_sensitivity",)),)
+
+
+def _weight_decay() -> tuple[Study, ...]:
+    rows = tuple(_rpim(f"weight decay {value}", weight_decay=value) for value in WEIGHT_DECAYS)
+    note = f"RPIM at each value of the paper's search, which halves the best. {OTHERS}."
+    return (Study("weight-decay", "Sensitivity to the weight decay", rows, note=note),)
+
+
+def _readings() -> tuple[Study, ...]:
+    rows = tuple(
+        _rpim(f"L_S {what} CE, beta {beta}", supervision=supervision, beta=beta)
+        for supervision, what in (("mixed", "in the place of"), ("added", "added to"))
+        for beta in (0.05, 0.2)
+    )
+    note = f"What the paper leaves open: whether L_S replaces the cross-entropy, and beta. {OTHERS}."
+    return (Study("readings", "Readings of L_S", rows, note=note),)
 
 
 def _seeds() -> tuple[Study, ...]:
@@ -176,6 +226,7 @@ def _rpim(name: str, **changed: Any) -> Method:
     return Method(name, "rpim", {key: value for key, value in changed.items() if value != _RPIM_DEFAULTS[key]})
 
 
+_WITHOUT_PARTS: dict[str, Any] = {"h": "none", "pseudo_labels": False, "mixed_labels": False}
 _RPIM_DEFAULTS = {name.removeprefix("objective__"): value for name, value in METHODS["rpim"]().get_params().items()}
 
 STUDIES: dict[str, Callable[[], tuple[Study, ...]]] = {
@@ -183,12 +234,15 @@ STUDIES: dict[str, Callable[[], tuple[Study, ...]]] = {
     "ablation": _ablation,
     "transforms": _transforms,
     "eta": _eta,
+    "weight-decay": _weight_decay,
     "seeds": _seeds,
+    "readings": _readings,
 }
 """What ``--paper`` may ask for."""
 
 
 AVERAGE = "average"
+PAPER_AVERAGE = "average of the paper's six sets"
 CHOSEN = ("trade_off", "beta", "weight_decay")
 
 
@@ -207,12 +261,15 @@ def _accuracy(study: Study, results: Results) -> Table:
     published = False
     for name in results.measured:
         columns[name] = accuracy_column(results, name)
-        beside = {method: paper_results(study.paper, method, name) for method in results.methods}
+        beside = {method: paper_results(study.paper, _row(method), name) for method in results.methods}
         if any(beside.values()):
             published = True
             columns[f"{name}, paper"] = {method: _published(values) for method, values in beside.items()}
     if len(results.measured) > 1 and not results.without_truth:
         columns[AVERAGE] = average_column(results, results.measured)
+    if published:
+        average = {method: paper_average(study.paper, _row(method)) for method in results.methods}
+        columns[PAPER_AVERAGE] = {method: _published(values) for method, values in average.items()}
     columns["confusion"] = {
         method: shares(results.average(method, results.measured, part) for part in CONFUSION)
         for method in results.methods
@@ -224,7 +281,51 @@ def _accuracy(study: Study, results: Results) -> Table:
         + (", mean over sets." if len(results.measured) > 1 else "."),
         PAPER_NOTE if published else "",
     ]
-    return Table(study.title, _joined(note), ["method", *columns], _rows(results, columns))
+    rows = _rows(results, columns)
+    if published and "main" in study.paper:
+        rows.insert(_place_of_orca(rows), _row_of_the_paper_alone("ORCA, its own encoder", results.measured, columns))
+    return Table(study.title, _joined(note), ["method", *columns], rows)
+
+
+def _row(method: str) -> str:
+    """The name of a method's row in the paper."""
+    return method.removesuffix(f", {PUBLISHED}").removesuffix(f", {SHIPPED}")
+
+
+def _place_of_orca(rows: Sequence[Sequence[str]]) -> int:
+    return next((i for i, row in enumerate(rows) if row[0] == "ORCA"), len(rows))
+
+
+def _row_of_the_paper_alone(setting: str, sets: Sequence[str], columns: Mapping[str, Any]) -> list[str]:
+    """A row that the paper has and we have not."""
+    there = {f"{name}, paper": _published(paper_results(("main",), setting, name)) for name in sets}
+    there[PAPER_AVERAGE] = _published(paper_average(("main",), setting))
+    return [f"{setting} (the paper alone)", *(there.get(column, NOTHING) for column in columns)]
+
+
+def paper_data(results: Results) -> list[Table]:
+    """The paper's table of statistics and its tuned weight decays, beside ours; for the sets that are its own."""
+    names = {name: published_name(name, PAPER_SETS) for name in results.sets}
+    rows = []
+    for name, published in names.items():
+        if published is None:
+            continue
+        ours = next((r for r in results.done if r["set"] == name and r.get("labelled") is not None), {})
+        size = STATISTICS[published]
+        rows.append(
+            [
+                name,
+                f"{size.known} of {size.classes}",
+                f"{size.labelled:,}/{size.unlabelled:,}",
+                f"{ours['labelled']:,}/{ours['rows'] - ours['labelled']:,}" if ours else NOTHING,
+                f"{TUNED_WEIGHT_DECAYS[published]:g}",
+            ]
+        )
+    if not rows:
+        return []
+    header = ["set", "known classes, paper", "labelled/unlabelled rows, paper", "here", "tuned weight decay, paper"]
+    note = "The paper's statistics, in hundreds of rows, and the weight decay that its search found, halved."
+    return [Table("The paper's data sets", note, header, rows)]
 
 
 def _test_accuracy(study: Study, results: Results) -> Table:

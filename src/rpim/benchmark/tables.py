@@ -24,7 +24,7 @@ from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
 from rpim.benchmark.nid import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, NOTHING, TEST_ACCURACY, Record, Results, Table
-from rpim.benchmark.studies import Study, by_method, by_seed, chosen, costs, of_study, what_ran
+from rpim.benchmark.studies import Study, by_method, by_seed, chosen, costs, of_study, paper_data, what_ran
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -106,7 +106,7 @@ def tables(studies: Sequence[Study], records: Sequence[Record]) -> list[Table]:
     for study in studies:
         found += _LAYOUTS[study.layout](study, _results(of_study(study, records)))
     everything = _results([record for study in _each_once(studies) for record in of_study(study, records)])
-    return [*found, *chosen(everything), costs(everything)]
+    return [*found, *paper_data(everything), *chosen(everything), costs(everything)]
 
 
 def _results(records: Sequence[Record]) -> Results:

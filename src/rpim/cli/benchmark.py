@@ -40,7 +40,15 @@ def benchmark(
     paper: Annotated[
         str | None,
         typer.Option(
-            metavar="TABLE", help="Reproduce tables of the paper: main, ablation, transforms, eta, seeds, or all."
+            metavar="TABLE",
+            help="Tables of the paper: main, ablation, transforms, eta, weight-decay, seeds, readings, or all.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="default|paper",
+            help="paper: run the published procedure of each method that has one, beside the method as shipped.",
         ),
     ] = None,
     protocol: Annotated[
@@ -59,6 +67,13 @@ def benchmark(
     ] = None,
     known_share: Annotated[
         float | None, typer.Option(metavar="S", help="Share of known classes when drawn at random (default: 0.5).")
+    ] = None,
+    labelled_half: Annotated[
+        str | None,
+        typer.Option(
+            metavar="per-class|gcd",
+            help="How labelled rows are drawn: half of each known class, or GCD's draw from all together (seed 0).",
+        ),
     ] = None,
     n_classes: Annotated[
         str | None,
@@ -101,9 +116,11 @@ def benchmark(
         methods=methods,
         seeds=seeds,
         paper=paper,
+        preset=preset,
         protocol=protocol,
         splits=splits,
         known_share=known_share,
+        labelled_half=labelled_half,
         n_classes=n_classes,
         jobs=jobs,
         images=images,

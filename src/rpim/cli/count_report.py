@@ -18,7 +18,7 @@ _CURVES = {
 """The x and y axes of each method's curve."""
 
 
-def as_text(count: ClassCount, n_known: int, method: str) -> str:
+def as_text(count: ClassCount, n_known: int, method: str, preset: str = "default") -> str:
     """The estimate with its interval, then the curve, one line per point."""
     along, up = _CURVES[method]
     new = count.n_classes - n_known
@@ -26,6 +26,8 @@ def as_text(count: ClassCount, n_known: int, method: str) -> str:
         f"{plural(count.n_classes, 'class')} (95 % interval {count.low:,} to {count.high:,}): "
         f"{n_known:,} known, {new:,} new."
     ]
+    if method != "neighbors" and preset == "default":
+        lines.append("The search was shortened; --preset paper has the published budget.")
     if count.curve:
         lines += ["", f"{along}  {up}"]
         for point, value in count.curve.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, choose
+from rpim._common.errors import BAD_INPUT, InputError, choose
 from rpim._common.hardware import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
@@ -202,6 +202,9 @@ def estimate(
         str,
         typer.Option(metavar="NAME", help="neighbors, or a baseline: max-acc (GCD), max-acc-pim (PIM)."),
     ] = "neighbors",
+    preset: Annotated[
+        str, typer.Option(metavar="NAME", help="paper: Max-ACC with the published budget, not the shortened one.")
+    ] = "default",
     at_least: Annotated[int | None, typer.Option(metavar="K", help="Lower bound of the search.")] = None,
     at_most: Annotated[int | None, typer.Option(metavar="K", help="Upper bound of the search.")] = None,
     plot: Annotated[
@@ -216,9 +219,12 @@ def estimate(
 ) -> None:
     """Estimate the number of classes in DATA, known and new, with a confidence interval."""
     from rpim.cli.count_report import as_dict, as_text, check_picture, draw
-    from rpim.estimators.count_classes import ESTIMATORS
+    from rpim.estimators.count_classes import BUDGETS, ESTIMATORS
 
     choose("--method", method, ESTIMATORS)
+    choose("--preset", preset, BUDGETS)
+    if preset == "paper" and method == "neighbors":
+        raise InputError("--preset paper is for Max-ACC: give --method max-acc or max-acc-pim too, or leave it out.")
     picture = None if plot is None else check_picture(plot, overwrite)
     from rpim.data.feature_set import FeatureSet
 
@@ -234,6 +240,7 @@ def estimate(
         features.rows(normalize=not no_normalize),
         np.asarray(features.labels),
         method=method,
+        preset=preset,
         at_least=at_least,
         at_most=at_most,
         normalize=not no_normalize,
@@ -242,4 +249,4 @@ def estimate(
     )
     if picture is not None:
         draw(found, n_known, method, picture)
-    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method))
+    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method, preset))

@@ -38,7 +38,8 @@ def gradient(
         rows.all_reduce(total)
     totals = rows.all_reduce(torch.tensor(list(value.values()), dtype=torch.float64)).tolist()
     value = {"M": terms.marginal_entropy(sums.pi, sums.log_pi), **dict(zip(value, totals, strict=True))}
-    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + value["CE"] + value["L_S"]
+    supervised = objective.label_weight * (value["CE"] + value["L_S"])
+    value["objective"] = value["M"] + objective.trade_off * value["C"] + value["L_R"] + supervised
     value["confident"] = sums.n_t / max(rows.n_unlabelled, 1)
     return value, probabilities.head_pass.gradients()
 
@@ -168,9 +169,10 @@ def _supervised_terms(
     block: Block, z: Tensor, log_z: Tensor, y_hat: Scaling | None, objective: Objective, n_labelled: int
 ) -> Iterator[tuple[str, terms.Term]]:
     """CE or L_S, or both where L_S is added, on the labelled rows of a block."""
+    weight = objective.label_weight / n_labelled
     if not objective.mixed_labels or objective.supervision == "added":
-        yield "CE", terms.supervised_cross_entropy(z, log_z, block.labels, n_labelled)
+        yield "CE", terms.supervised_cross_entropy(z, log_z, block.labels, weight)
     if objective.mixed_labels and y_hat is not None:
         labelled = slice(block.rows.start, block.rows.start + len(z))
         pseudo = y_hat.pseudo_labels(_sinkhorn_scores(z, log_z, objective.sinkhorn_epsilon), labelled)
-        yield "L_S", terms.mixed_cross_entropy(z, log_z, block.labels, pseudo, objective.beta, n_labelled)
+        yield "L_S", terms.mixed_cross_entropy(z, log_z, block.labels, pseudo, objective.beta, weight)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rpim.core.kmeans import merged_clusters, nearest_centroid, semi_supervised_kmeans
+from rpim.core.kmeans import Rule, merged_clusters, nearest_centroid, semi_supervised_kmeans
 
 ClassSizes = Literal["equal", "estimated"]
 
@@ -35,8 +35,10 @@ def estimated_shares(labels: Tensor, prototypes: Tensor) -> Tensor:
     return counts / counts.sum()
 
 
-def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, generator: torch.Generator) -> Start:
-    """The best of ``n_init`` restarts of semi-supervised k-means by inertia, as in the paper.
+def single_start(
+    x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, rule: Rule | None = None, generator: torch.Generator
+) -> Start:
+    """The best of ``n_init`` restarts of semi-supervised k-means by inertia; the paper's has ``PIM_RULE``.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def single_start(x: Tensor, labels: Tensor, n_classes: int, *, n_init: int, gene
     labels : (n_labelled,)
         Codes of the first rows.
     """
-    best = semi_supervised_kmeans(x, labels, n_classes, n_init=n_init, generator=generator)
+    best = semi_supervised_kmeans(x, labels, n_classes, n_init=n_init, rule=rule, generator=generator)
     return Start(best.centroids, best.labels)
 
 

@@ -7,7 +7,8 @@ never more than a block x K matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,8 +20,27 @@ _BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances per block, which stay in 
 
 
 @dataclass(frozen=True)
+class Rule:
+    """How a restart is seeded, when it ends, and by what the best one is chosen."""
+
+    max_iter: int = 50
+    tol: float = 1e-4
+    """A restart ends when the squared shift of all centroids falls below ``tol`` times the variance of the rows."""
+    n_candidates: int | None = None
+    """Rows drawn for each seed, of which the best is kept; None for 2 + log K, as in scikit-learn."""
+    inertia: Literal["squared", "distance"] = "squared"
+    """The sum of squared distances, of labelled rows to their own centroid; or that of distances to the nearest one."""
+
+
+GCD_RULE = Rule(max_iter=200, tol=0.0, n_candidates=1)
+"""Vaze et al.: plain k-means++, up to 200 rounds."""
+PIM_RULE = Rule(max_iter=100, tol=0.0, n_candidates=1, inertia="distance")
+"""Chiaroni et al.: plain k-means++, up to 100 rounds, until no row changes; the restart with the smallest distances."""
+
+
+@dataclass(frozen=True)
 class Clustering:
-    """Centroids, the assignment of each row, and the sum of squared distances."""
+    """Centroids, the assignment of each row, and the inertia."""
 
     centroids: Tensor  # (K, D)
     labels: Tensor  # (N,)
@@ -33,15 +53,12 @@ def kmeans(
     n_clusters: int,
     *,
     n_init: int = 10,
-    max_iter: int = 50,
-    tol: float = 1e-4,
+    rule: Rule | None = None,
     generator: torch.Generator | None = None,
 ) -> Clustering:
     """Plain k-means: the best of ``n_init`` restarts by inertia."""
     no_labels = torch.empty(0, dtype=torch.long, device=x.device)
-    return semi_supervised_kmeans(
-        x, no_labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator
-    )
+    return semi_supervised_kmeans(x, no_labels, n_clusters, n_init=n_init, rule=rule, generator=generator)
 
 
 def semi_supervised_kmeans(
@@ -50,8 +67,7 @@ def semi_supervised_kmeans(
     n_clusters: int,
     *,
     n_init: int = 10,
-    max_iter: int = 50,
-    tol: float = 1e-4,
+    rule: Rule | None = None,
     generator: torch.Generator | None = None,
 ) -> Clustering:
     """k-means whose labelled rows stay in the cluster of their class: the best of ``n_init`` restarts.
@@ -64,10 +80,10 @@ def semi_supervised_kmeans(
         Codes 0 .. n_known - 1 of the first rows; cluster k < n_known is class k.
     n_clusters : int
         K, at least the number of known classes.
-    tol : float
-        A restart ends when the squared shift of all centroids falls below ``tol`` times the variance of the rows.
+    rule : Rule, optional
+        How restarts begin, end and are compared.
     """
-    runs = restarts(x, labels, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, generator=generator)
+    runs = restarts(x, labels, n_clusters, n_init=n_init, rule=rule, generator=generator)
     return min(runs, key=lambda run: run.inertia)
 
 
@@ -77,20 +93,28 @@ def restarts(
     n_clusters: int,
     *,
     n_init: int,
-    max_iter: int = 50,
-    tol: float = 1e-4,
+    rule: Rule | None = None,
     generator: torch.Generator | None = None,
 ) -> list[Clustering]:
     """All restarts of ``semi_supervised_kmeans``, in order."""
+    rule = Rule() if rule is None else rule
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     squared_norms = (x * x).sum(dim=1)  # (N,)
     known = _known_means(x, labels)
     variance = max(float(squared_norms.mean() - (x.mean(dim=0) ** 2).sum()), 1e-6)  # of all features together
     runs = []
     for _ in range(n_init):
-        centroids = plus_plus(x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator)
-        runs.append(_lloyd(x, squared_norms, labels, centroids, max_iter, tol * variance))
+        centroids = plus_plus(
+            x[len(labels) :], squared_norms[len(labels) :], known, n_clusters, generator, rule.n_candidates
+        )
+        run = _lloyd(x, squared_norms, labels, centroids, rule.max_iter, rule.tol * variance)
+        runs.append(run if rule.inertia == "squared" else replace(run, inertia=_sum_of_distances(x, run.centroids)))
     return runs
+
+
+def _sum_of_distances(x: Tensor, centroids: Tensor) -> float:
+    _, scores = nearest_centroid(x, centroids)
+    return float((scores + (x * x).sum(dim=1)).clamp_min(0.0).double().sqrt().sum())
 
 
 def merged_clusters(
@@ -166,14 +190,21 @@ def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     return labels, scores
 
 
-def plus_plus(x: Tensor, squared_norms: Tensor, known: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+def plus_plus(
+    x: Tensor,
+    squared_norms: Tensor,
+    known: Tensor,
+    n_clusters: int,
+    generator: torch.Generator,
+    n_candidates: int | None = None,
+) -> Tensor:
     """k-means++: each new centroid is a row drawn with probability proportional to its squared distance so far.
 
     The distances start from the ``known`` centroids, so that new ones are far from them. A few candidates are drawn
     for each, and the one that lowers the sum of distances most is used, as in scikit-learn.
     """
     n_new = n_clusters - len(known)
-    n_candidates = 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
+    n_candidates = n_candidates or 2 + int(torch.log(torch.tensor(float(max(n_new, 1)))))
     centroids = x.new_empty(n_clusters, x.shape[1])
     centroids[: len(known)] = known
     if n_new == 0:

@@ -14,7 +14,7 @@ Symbols of the paper: ``z`` is a row of class probabilities, ``pi`` the mean of 
     CE  = mean over L of -log z[i, y_i]                     supervised_cross_entropy
     L_S = mean over L of -sum_k mix[i,k] log z[i,k]         mixed_cross_entropy, mix = mixed_labels(y, Y^, beta)
 
-    objective = M + lambda C + L_R + (CE or L_S, or both)
+    objective = M + lambda C + L_R + w (CE or L_S, or both),  w = 1 in the paper
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Objective:
     supervision: Literal["mixed", "added"] = "mixed"
     """L_S replaces CE, or is added to it."""
     labels: bool = True
+    label_weight: float = 1.0
+    """w, the weight of CE and L_S: 1 in all methods but TIM."""
     marginal_rows: Literal["all", "unlabelled"] = "all"
     """The rows over which pi is the mean: all of them, or U alone as in TIM."""
     class_shares: Tensor | None = None
@@ -156,19 +158,19 @@ def cross_entropy(z: Tensor, log_z: Tensor, target: Tensor, weight: float) -> Te
     return Term(-(target * log_z).sum(dim=1), (z - target).mul_(weight))
 
 
-def supervised_cross_entropy(z: Tensor, log_z: Tensor, labels: Tensor, n_labelled: int) -> Term:
-    """CE = 1/|L| sum over L of -log z[i, y_i], on the labelled rows of a block."""
-    return cross_entropy(z, log_z, one_hot(labels, z.shape[1], z.dtype), 1.0 / n_labelled)
+def supervised_cross_entropy(z: Tensor, log_z: Tensor, labels: Tensor, weight: float) -> Term:
+    """CE = 1/|L| sum over L of -log z[i, y_i], on the labelled rows of a block, with ``weight`` = w/|L|."""
+    return cross_entropy(z, log_z, one_hot(labels, z.shape[1], z.dtype), weight)
 
 
 def mixed_cross_entropy(
-    z: Tensor, log_z: Tensor, labels: Tensor, pseudo_labels: Tensor, beta: float, n_labelled: int
+    z: Tensor, log_z: Tensor, labels: Tensor, pseudo_labels: Tensor, beta: float, weight: float
 ) -> Term:
-    """L_S = 1/|L| sum over L of -sum_k mix[i,k] log z[i,k], on the labelled rows of a block.
+    """L_S = 1/|L| sum over L of -sum_k mix[i,k] log z[i,k], on the labelled rows of a block, with ``weight`` = w/|L|.
 
     ``pseudo_labels`` is overwritten.
     """
-    return cross_entropy(z, log_z, mixed_labels(labels, pseudo_labels, beta), 1.0 / n_labelled)
+    return cross_entropy(z, log_z, mixed_labels(labels, pseudo_labels, beta), weight)
 
 
 def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:

@@ -27,8 +27,23 @@ class Transform:
 
     @classmethod
     def initial(cls, like: Tensor, rank: int | None = None, generator: torch.Generator | None = None) -> Transform:
-        """The transformation before training, for rows with the width, dtype and device of ``like``."""
+        """The identity (but for V of a low-rank bias), for rows with the width, dtype and device of ``like``."""
         return cls({})
+
+    def randomized(self, generator: torch.Generator) -> Transform:
+        """The transformation with the weights and biases of ``torch.nn.Linear`` before training."""
+
+        def uniform(values: Tensor, n_inputs: int) -> Tensor:
+            drawn = torch.rand(values.shape, dtype=values.dtype, generator=generator).to(values.device)
+            return drawn.mul_(2.0).sub_(1.0).div_(n_inputs**0.5)
+
+        width = max((values.shape[-1] for values in self.parameters.values()), default=0)
+        return type(self)(
+            {
+                name: uniform(values, values.shape[1] if values.ndim == 2 else width)
+                for name, values in self.parameters.items()
+            }
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         """x' of a block of rows, and what ``backward`` needs of it."""

@@ -197,7 +197,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return found.n_classes
 
     def _count_classes(
-        self, X: ArrayLike, y: ArrayLike, method: str, at_least: int | None, at_most: int | None
+        self, X: ArrayLike, y: ArrayLike, method: str, preset: str, at_least: int | None, at_most: int | None
     ) -> ClassCount:
         """The number of classes as `fit` would estimate it, or by another method or within bounds."""
         self._validate_params()
@@ -207,6 +207,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 problem.x,
                 problem.labels,
                 method=method,
+                preset=preset,
                 at_least=at_least,
                 at_most=at_most,
                 generator=problem.generator,

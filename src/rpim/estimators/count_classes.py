@@ -15,7 +15,7 @@ from torch import Tensor
 from rpim._common.errors import InputError
 from rpim._common.progress import Progress
 from rpim.core.head import Head
-from rpim.core.kmeans import kmeans
+from rpim.core.kmeans import Rule, kmeans
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
@@ -176,11 +176,42 @@ def _look_around(x: Tensor, labels: Tensor, looked: Tensor, on_rows: Callable[[i
     }
 
 
-N_EVALUATIONS = 20
 _N_RESAMPLES = 500
 _TEMPERATURE = 25.0
-_PIM = Objective(trade_off=0.1, labels=False, pseudo_labels=False, mixed_labels=False)
-_PIM_SCHEDULE = Schedule(learning_rate=1e-2, max_iter=60)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How thoroughly Max-ACC clusters and searches."""
+
+    n_evaluations: int
+    """Most values of K that Brent's method tries."""
+    n_init: int
+    rule: Rule
+    objective: Objective
+    schedule: Schedule
+
+
+BUDGETS = {
+    "default": Budget(
+        n_evaluations=20,
+        n_init=2,
+        rule=Rule(max_iter=20),
+        objective=Objective(trade_off=0.1, labels=False, pseudo_labels=False, mixed_labels=False),
+        schedule=Schedule(learning_rate=1e-2, max_iter=60),
+    ),
+    "paper": Budget(
+        n_evaluations=500,
+        n_init=10,
+        rule=Rule(max_iter=300),
+        objective=Objective(trade_off=1.0, labels=False, pseudo_labels=False, mixed_labels=False),
+        schedule=Schedule(learning_rate=1e-3, max_iter=1000, weight_decay=0.01),
+    ),
+}
+"""Shortened, and as published: scikit-learn's k-means and SciPy's Brent with their defaults; PIM, of which no code for
+this is public, with lambda 1, as its authors say, and its own training."""
+PUBLISHED_MAX = 1000
+"""The largest K that GCD's search tries."""
 
 
 def max_acc(
@@ -190,6 +221,7 @@ def max_acc(
     clusterer: Literal["kmeans", "pim"] = "kmeans",
     at_least: int,
     at_most: int,
+    budget: Budget = BUDGETS["default"],
     generator: torch.Generator,
     on_trial: Callable[[], None] = lambda: None,
 ) -> ClassCount:
@@ -223,16 +255,15 @@ def max_acc(
         n_clusters = round(k)
         if n_clusters not in hits:
             # The same seed for every K: the curve then differs by K alone.
-            found = _cluster(x, n_clusters, clusterer, torch.Generator().manual_seed(seed))
+            found = _cluster(x, n_clusters, clusterer, budget, torch.Generator().manual_seed(seed))
             counts = contingency(truth, found[: len(labels)].cpu().numpy(), n_known, n_clusters)
             hits[n_clusters] = matched_rows(counts)
             on_trial()
         return -int(hits[n_clusters].sum())
 
     if at_most > at_least:
-        minimize_scalar(
-            loss, bounds=(at_least, at_most), method="bounded", options={"maxiter": N_EVALUATIONS, "xatol": 0.5}
-        )
+        options = {"maxiter": budget.n_evaluations, "xatol": 0.5}  # K is whole
+        minimize_scalar(loss, bounds=(at_least, at_most), method="bounded", options=options)
     loss(at_least)
     best = max(hits, key=lambda k: (-loss(k), k))
     # Too few clusters may merge an unknown class with a known one at no cost to L; one too many begins to split. So of
@@ -244,12 +275,12 @@ def max_acc(
     return ClassCount(best, min(low, best), max(high, best), curve, best)
 
 
-def _cluster(x: Tensor, n_clusters: int, clusterer: str, generator: torch.Generator) -> Tensor:
-    run = kmeans(x, n_clusters, n_init=2, max_iter=20, generator=generator)
+def _cluster(x: Tensor, n_clusters: int, clusterer: str, budget: Budget, generator: torch.Generator) -> Tensor:
+    run = kmeans(x, n_clusters, n_init=budget.n_init, rule=budget.rule, generator=generator)
     if clusterer == "kmeans":
         return run.labels
     head = Head(run.centroids, Transform({}), _TEMPERATURE)
-    train(InMemoryBlocks(x, run.labels[:0], n_clusters), head, _PIM, _PIM_SCHEDULE)
+    train(InMemoryBlocks(x, run.labels[:0], n_clusters), head, budget.objective, budget.schedule)
     return head.predict(x)
 
 
@@ -269,6 +300,7 @@ def count_classes(
     labels: Tensor,
     *,
     method: str = ESTIMATORS[0],
+    preset: str = "default",
     at_least: int | None = None,
     at_most: int | None = None,
     generator: torch.Generator,
@@ -283,6 +315,8 @@ def count_classes(
     labels : (n_labelled,)
         Codes 0 .. n_known - 1.
     method : {"neighbors", "max-acc", "max-acc-pim"}
+    preset : {"default", "paper"}
+        The budget of Max-ACC: shortened, or as published.
     at_least, at_most : int, optional
         Bounds of the answer: by default the known classes, and so many that a new one has five rows.
     """
@@ -294,15 +328,17 @@ def count_classes(
     if method == "neighbors":
         progress.expect(min(len(labels), MAX_ROWS))
         return count_by_neighbors(x, labels, generator=generator, on_rows=progress.advance).within(low, high)
-    if at_most is None:  # Brent wants a range that is not too wide
-        high = min(high, max(low, 4 * n_known + 20))
-    progress.expect(N_EVALUATIONS)
+    if at_most is None:  # the shortened search wants a range that is not too wide
+        high = min(high, max(low, PUBLISHED_MAX if preset == "paper" else 4 * n_known + 20))
+    budget = BUDGETS[preset]
+    progress.expect(min(budget.n_evaluations, 20))
     return max_acc(
         x,
         labels,
         clusterer="pim" if method == "max-acc-pim" else "kmeans",
         at_least=low,
         at_most=high,
+        budget=budget,
         generator=generator,
         on_trial=lambda: progress.advance(1),
     )

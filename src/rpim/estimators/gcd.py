@@ -5,16 +5,18 @@ Vaze, Han, Vedaldi and Zisserman, "Generalized Category Discovery", CVPR 2022.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim.core.head import Head
-from rpim.core.kmeans import Clustering, semi_supervised_kmeans
+from rpim.core.kmeans import GCD_RULE, Clustering, Rule, semi_supervised_kmeans
 from rpim.core.transforms import Transform
 from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.objective import AUTO
 from rpim.estimators.problem import Problem
 
 
@@ -39,14 +41,18 @@ class GCD(DiscoveryEstimator):
     ----------
     n_classes : int, optional
         Number of classes, known and new together. ``None`` estimates it.
-    n_init : int, default=10
-        Number of restarts; the best by inertia is kept.
-    max_iter : int, default=100
-        Largest number of iterations of a restart.
+    preset : {"default", "paper"}
+        What a parameter left at "auto" becomes. "paper" is the published clustering: 100 restarts of plain k-means++,
+        up to 200 iterations each, on all features.
+    n_init : int or "auto"
+        Number of restarts; the best by inertia is kept. "auto" is 10, and 100 with ``preset="paper"``.
+    max_iter : int or "auto"
+        Largest number of iterations of a restart. "auto" is 100, and 200 with ``preset="paper"``.
     temperature : float, default=25.0
         How sharply probabilities fall with the squared distance to a centroid; it changes no class.
-    n_components : int or None, default=256
-        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    n_components : int, None or "auto"
+        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
+        ``None`` with ``preset="paper"``.
     normalize : bool, default=True
         Scale rows to unit length.
     device : str, optional
@@ -74,24 +80,33 @@ class GCD(DiscoveryEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "preset": [StrOptions({"default", "paper"})],
+        "n_init": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "max_iter": [StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
+        "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
     }
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {"n_init": 10, "max_iter": 100, "n_components": 256},
+        "paper": {"n_init": 100, "max_iter": 200, "n_components": None},
+    }
+    _rules: ClassVar[dict[str, Rule]] = {"default": Rule(), "paper": GCD_RULE}
 
     def __init__(
         self,
         n_classes: int | None = None,
         *,
-        n_init: int = 10,
-        max_iter: int = 100,
+        preset: Literal["default", "paper"] = "default",
+        n_init: int | Literal["auto"] = AUTO,
+        max_iter: int | Literal["auto"] = AUTO,
         temperature: float = 25.0,
-        n_components: int | None = 256,
+        n_components: int | Literal["auto"] | None = AUTO,
         normalize: bool = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
         self.n_classes = n_classes
+        self.preset = preset
         self.n_init = n_init
         self.max_iter = max_iter
         self.temperature = temperature
@@ -100,6 +115,17 @@ class GCD(DiscoveryEstimator):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    def _resolved(self, name: str) -> Any:
+        value = getattr(self, name)
+        return self._presets[self.preset][name] if isinstance(value, str) and value == AUTO else value
+
+    def _n_components(self) -> int | None:
+        n_components: int | None = self._resolved("n_components")
+        return n_components
+
+    def _rule(self) -> Rule:
+        return replace(self._rules[self.preset], max_iter=self._resolved("max_iter"))
 
     def _discover(self, problem: Problem) -> Head:
         problem.progress.stage("clustering")
@@ -113,7 +139,7 @@ class GCD(DiscoveryEstimator):
             problem.x,
             problem.labels,
             problem.n_classes,
-            n_init=self.n_init,
-            max_iter=self.max_iter,
+            n_init=self._resolved("n_init"),
+            rule=self._rule(),
             generator=problem.generator,
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 from rpim._common.errors import InputError
 from rpim.core.head import Head
 from rpim.core.initialization import Start, merged_start, single_start
+from rpim.core.kmeans import PIM_RULE
 from rpim.core.objective import Objective
 from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
@@ -67,7 +68,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
     search_: Search
 
     _own_defaults: ClassVar[dict[str, Any]] = {}
-    """What "auto" is for this method, where the preset does not decide it."""
+    """What "auto" is for this method, in any preset."""
+    _published: ClassVar[dict[str, Any]] = {}
+    """What "auto" is for this method with ``preset="paper"``."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
@@ -138,7 +141,8 @@ class InfoMaxEstimator(DiscoveryEstimator):
         value = self._given(name)
         if not (isinstance(value, str) and value == AUTO):
             return value
-        return self._own_defaults.get(name, PRESETS[self.preset].get(name, AUTO))
+        published = self._published if self.preset == "paper" else {}
+        return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
 
     def _n_components(self) -> int | None:
         n_components: int | None = self._resolved("n_components")
@@ -154,6 +158,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             pseudo_labels=terms.pseudo_labels,
             mixed_labels=terms.mixed_labels,
             supervision=terms.supervision,
+            label_weight=terms.label_weight,
             sinkhorn_epsilon=terms.sinkhorn_epsilon,
             sinkhorn_iterations=terms.sinkhorn_iterations,
             marginal_rows=self.marginal_rows,
@@ -168,8 +173,10 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _new_head(self, prototypes: Tensor) -> Head:
         terms = self._terms()
-        # The low-rank bias starts at random numbers, the same ones for every training of a fit.
-        transform = TRANSFORMS[terms.h].initial(prototypes, terms.rank, torch.Generator().manual_seed(0))
+        # What starts at random numbers starts at the same ones in every training of a fit.
+        generator = torch.Generator().manual_seed(0)
+        transform = TRANSFORMS[terms.h].initial(prototypes, terms.rank, generator)
+        transform = transform.randomized(generator) if terms.h_init == "random" else transform
         return Head(prototypes.clone(), transform, terms.temperature)
 
     def _discover(self, problem: FitProblem) -> Head:
@@ -252,8 +259,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
         """Merged clusters, or as published the best of several restarts of semi-supervised k-means."""
         n_init = self._resolved("n_init")
         if n_init is not None:
+            rule = PIM_RULE if self.preset == "paper" else None
             return single_start(
-                problem.x, problem.labels, problem.n_classes, n_init=n_init, generator=problem.generator
+                problem.x, problem.labels, problem.n_classes, n_init=n_init, rule=rule, generator=problem.generator
             )
         return merged_start(problem.x, problem.labels, problem.n_classes, generator=problem.generator)
 
@@ -383,6 +391,7 @@ class PlainInfoMaxEstimator(InfoMaxEstimator):
 
     absent_terms: ClassVar[dict[str, Any]] = {
         "h": "none",
+        "h_init": "identity",
         "rank": None,
         "eta": 0.0,
         "beta": 0.0,

@@ -7,11 +7,12 @@ and Vassilvitskii, SODA 2007).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from rpim.core.kmeans import Clustering, kmeans
+from rpim.core.kmeans import Clustering, Rule, kmeans
 from rpim.estimators.gcd import GCD
 from rpim.estimators.problem import Problem
 
@@ -26,14 +27,18 @@ class KMeans(GCD):
     ----------
     n_classes : int, optional
         Number of classes, known and new together. ``None`` estimates it.
-    n_init : int, default=10
-        Number of restarts; the best by inertia is kept.
-    max_iter : int, default=100
-        Largest number of iterations of a restart.
+    preset : {"default", "paper"}
+        What a parameter left at "auto" becomes. "paper" is scikit-learn's k-means, as the published figures have it:
+        10 restarts, up to 300 iterations each, on all features.
+    n_init : int or "auto"
+        Number of restarts; the best by inertia is kept. "auto" is 10.
+    max_iter : int or "auto"
+        Largest number of iterations of a restart. "auto" is 100, and 300 with ``preset="paper"``.
     temperature : float, default=25.0
         How sharply probabilities fall with the squared distance to a centroid; it changes no class.
-    n_components : int or None, default=256
-        Number of principal components of the embeddings to keep; ``None`` keeps all.
+    n_components : int, None or "auto"
+        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
+        ``None`` with ``preset="paper"``.
     normalize : bool, default=True
         Scale rows to unit length.
     device : str, optional
@@ -59,9 +64,19 @@ class KMeans(GCD):
         Iterations of the best restart.
     """
 
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {"n_init": 10, "max_iter": 100, "n_components": 256},
+        "paper": {"n_init": 10, "max_iter": 300, "n_components": None},
+    }
+    _rules: ClassVar[dict[str, Rule]] = {"default": Rule(), "paper": Rule()}
+
     def _cluster(self, problem: Problem) -> Clustering:
         found = kmeans(
-            problem.x, problem.n_classes, n_init=self.n_init, max_iter=self.max_iter, generator=problem.generator
+            problem.x,
+            problem.n_classes,
+            n_init=self._resolved("n_init"),
+            rule=self._rule(),
+            generator=problem.generator,
         )
         at = found.labels[: len(problem.labels)]
         counts = torch.zeros(problem.n_known, problem.n_classes, device=at.device)

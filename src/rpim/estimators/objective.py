@@ -61,6 +61,8 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
     ----------
     h : {"semantic-bias", "none", "linear", "linear-bias", "semantic-scale-bias", "mlp"}
         Transformation of the embedding.
+    h_init : {"identity", "random"}
+        Whether h starts as the identity, or with weights and biases as ``torch.nn.Linear`` draws them.
     rank : int, optional
         Makes the semantic bias low-rank, x + UVx + b, with ``2 * rank * n_features`` parameters instead of
         ``n_features ** 2``.
@@ -86,6 +88,8 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
         Whether there is L_S: the cross-entropy with labels mixed with their pseudo-labels.
     supervision : {"mixed", "added"}
         Whether L_S replaces the cross-entropy CE or is added to it.
+    label_weight : float
+        Weight of CE and L_S; 1 in every method as published but in TIM's own paper.
     sinkhorn_epsilon : float
         Sinkhorn scales z^(1/epsilon).
     sinkhorn_iterations : int
@@ -101,6 +105,7 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "h": [StrOptions(set(TRANSFORMS))],
+        "h_init": [StrOptions({"identity", "random"})],
         "rank": [None, Interval(Integral, 1, None, closed="left")],
         "trade_off": [StrOptions({AUTO}), Interval(Real, 0, None, closed="neither")],
         "eta": [Interval(Real, 0, None, closed="left")],
@@ -112,6 +117,7 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
         "pseudo_labels": ["boolean"],
         "mixed_labels": ["boolean"],
         "supervision": [StrOptions({"mixed", "added"})],
+        "label_weight": [Interval(Real, 0, None, closed="left")],
         "sinkhorn_epsilon": [Interval(Real, 0, None, closed="neither")],
         "sinkhorn_iterations": [Interval(Integral, 1, None, closed="left")],
     }
@@ -120,6 +126,7 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         h: str = "semantic-bias",
+        h_init: Literal["identity", "random"] = "identity",
         rank: int | None = None,
         trade_off: float | Literal["auto"] = AUTO,
         eta: float = 0.03,
@@ -131,10 +138,12 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
         pseudo_labels: bool = True,
         mixed_labels: bool = True,
         supervision: Literal["mixed", "added"] = "mixed",
+        label_weight: float = 1.0,
         sinkhorn_epsilon: float = 1.0,
         sinkhorn_iterations: int = 3,
     ) -> None:
         self.h = h
+        self.h_init = h_init
         self.rank = rank
         self.trade_off = trade_off
         self.eta = eta
@@ -146,6 +155,7 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
         self.pseudo_labels = pseudo_labels
         self.mixed_labels = mixed_labels
         self.supervision = supervision
+        self.label_weight = label_weight
         self.sinkhorn_epsilon = sinkhorn_epsilon
         self.sinkhorn_iterations = sinkhorn_iterations
 

@@ -16,9 +16,8 @@ class PIM(PlainInfoMaxEstimator):
     """CE + M + lambda C: RPIM without its transformation, pseudo-labels and mixed labels.
 
     ``RPIM(objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False), ...)`` with as many members
-    gives the same bits. The PIM of the literature is
-    ``PIM(preset="paper", objective=InfoMaxObjective(weight_decay=0.01))``: lambda searched without labels, one start,
-    1000 steps.
+    gives the same bits. The PIM of the literature is ``PIM(preset="paper")``: lambda searched without labels, weight
+    decay 0.01, one start, 1000 steps.
 
     See `RPIM` for further attributes.
 
@@ -32,11 +31,10 @@ class PIM(PlainInfoMaxEstimator):
     n_members : int or "auto", default=1
         Number of members of the committee. 1 is a single fit; "auto" is 16, and 1 with ``preset="paper"``.
     objective : InfoMaxObjective, optional
-        Its `trade_off`, `weight_decay`, `temperature` and `class_sizes` are used; the other parameters are of terms
-        that PIM does not have and must be left at their defaults.
+        Its `trade_off`, `label_weight`, `weight_decay`, `temperature` and `class_sizes` are used; the other
+        parameters are of terms that PIM does not have and must be left at their defaults.
     search : {"auto", "paper"}
-        "paper" searches lambda and the weight decay as the paper does, where they are "auto". "auto" leaves it to the
-        preset.
+        "paper" searches lambda as published, where it is "auto". "auto" leaves it to the preset.
     n_init : int, None or "auto"
         Start a single fit from the best of that many restarts of semi-supervised k-means; ``None`` starts it from
         merged clusters. "auto" is ``None``, and 100 with ``preset="paper"``.
@@ -79,6 +77,7 @@ class PIM(PlainInfoMaxEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PlainInfoMaxEstimator._parameter_constraints
+    _own_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 0.01}
 
     def __init__(
         self,

@@ -12,22 +12,23 @@ from rpim.estimators.objective import AUTO, InfoMaxObjective
 
 
 class UnsearchedEstimator(PlainInfoMaxEstimator):
-    """RIM and TIM: no preset, no search, and classes of equal size."""
+    """RIM and TIM: no search, and classes of equal size."""
 
-    preset = "default"
     search = AUTO
+    _own_defaults: ClassVar[dict[str, Any]] = {"search": None, "weight_decay": 0.01}
     absent_terms: ClassVar[dict[str, Any]] = {**PlainInfoMaxEstimator.absent_terms, "class_sizes": "equal"}
 
     def __init__(
         self,
         n_classes: int | None = None,
         *,
-        n_members: int = 1,
+        preset: Literal["default", "paper"] = "default",
+        n_members: int | Literal["auto"] = 1,
         objective: InfoMaxObjective | None = None,
-        n_init: int | None = None,
+        n_init: int | Literal["auto"] | None = AUTO,
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
-        n_components: int | None = 256,
+        n_components: int | Literal["auto"] | None = AUTO,
         normalize: bool = True,
         abstain: float = 0.0,
         device: str | None = None,
@@ -35,6 +36,7 @@ class UnsearchedEstimator(PlainInfoMaxEstimator):
         verbose: bool = False,
     ) -> None:
         self.n_classes = n_classes
+        self.preset = preset
         self.n_members = n_members
         self.objective = objective
         self.n_init = n_init
@@ -63,21 +65,25 @@ class RIM(UnsearchedEstimator):
     ----------
     n_classes : int, optional
         Number of classes, known and new together. ``None`` estimates it.
-    n_members : int, default=1
-        Number of members of the committee; 1 is a single fit.
+    preset : {"default", "paper"}
+        What a parameter left at "auto" becomes. "paper" is the procedure of the published comparison, PIM's without a
+        search, which no other parameter may contradict but `n_init` and `max_iter`, its cost.
+    n_members : int or "auto", default=1
+        Number of members of the committee. 1 is a single fit; "auto" is 16, and 1 with ``preset="paper"``.
     objective : InfoMaxObjective, optional
-        Its `trade_off` (here 1.0 by default), `weight_decay` and `temperature` are used; the other parameters are of
-        terms that RIM does not have and must be left at their defaults.
-    n_init : int, optional
+        Its `trade_off` (here 1.0 by default), `label_weight`, `weight_decay` and `temperature` are used; the other
+        parameters are of terms that RIM does not have and must be left at their defaults.
+    n_init : int, None or "auto"
         Start a single fit from the best of that many restarts of semi-supervised k-means; ``None`` starts it from
-        merged clusters.
+        merged clusters. "auto" is ``None``, and 100 with ``preset="paper"``.
     learning_rate : float or "auto"
-        Adam's learning rate in the training on all rows. "auto" is 5e-3.
+        Adam's learning rate in the training on all rows. "auto" is 5e-3, and 1e-3 with ``preset="paper"``.
     max_iter : int or "auto"
         Largest number of steps of that training, which stops earlier once the classes of the rows settle. "auto" is
-        300.
-    n_components : int or None, default=256
-        Number of principal components of the embeddings to keep; ``None`` keeps all.
+        300, and 1000 without stopping early with ``preset="paper"``.
+    n_components : int, None or "auto"
+        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
+        ``None`` with ``preset="paper"``.
     normalize : bool, default=True
         Scale rows to unit length.
     abstain : float, default=0.0
@@ -108,4 +114,4 @@ class RIM(UnsearchedEstimator):
         The trained prototypes.
     """
 
-    _own_defaults: ClassVar[dict[str, Any]] = {"trade_off": 1.0, "weight_decay": 0.01}
+    _own_defaults: ClassVar[dict[str, Any]] = {**UnsearchedEstimator._own_defaults, "trade_off": 1.0}

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from numpy.typing import ArrayLike
 
-from rpim._common.errors import choose
-from rpim.estimators.count_classes import ESTIMATORS, ClassCount
+from rpim._common.errors import InputError, choose
+from rpim.estimators.count_classes import BUDGETS, ESTIMATORS, ClassCount
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import AUTO, InfoMaxObjective
 
@@ -178,6 +178,7 @@ def estimate_n_classes(
     y: ArrayLike,
     *,
     method: str = ESTIMATORS[0],
+    preset: str = "default",
     at_least: int | None = None,
     at_most: int | None = None,
     normalize: bool = True,
@@ -195,6 +196,8 @@ def estimate_n_classes(
     method : {"neighbors", "max-acc", "max-acc-pim"}
         "neighbors" counts how many of the rows around labelled ones are labelled too; it takes seconds. "max-acc" is
         GCD's: the number of k-means clusters that fits the labels best. "max-acc-pim" is the same over PIM.
+    preset : {"default", "paper"}
+        "paper" gives Max-ACC the published budget, which takes minutes to hours; the default is a shortened search.
     at_least, at_most : int, optional
         Bounds of the answer.
     normalize : bool
@@ -213,5 +216,8 @@ def estimate_n_classes(
     12
     """
     choose("The method", method, ESTIMATORS)
+    choose("The preset", preset, BUDGETS)
+    if preset == "paper" and method == "neighbors":
+        raise InputError("preset='paper' is for Max-ACC, but method is 'neighbors': give 'max-acc' or 'max-acc-pim'.")
     model = RPIM(normalize=normalize, random_state=random_state, verbose=verbose)
-    return model._count_classes(X, y, method, at_least, at_most)
+    return model._count_classes(X, y, method, preset, at_least, at_most)

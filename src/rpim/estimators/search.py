@@ -7,7 +7,7 @@ the others lose their label. The truth is known, so any hyperparameters can be s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,27 +17,20 @@ from torch import Tensor
 from rpim._common.parallel import parallel_map
 from rpim.core.head import Head
 from rpim.core.initialization import Start, single_start
-from rpim.core.kmeans import kmeans
+from rpim.core.kmeans import PIM_RULE, Rule, kmeans
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
-from rpim.estimators.objective import AUTO, PRESETS, Hyperparameters
+from rpim.estimators.objective import AUTO, DEFAULTS, PRESETS, Hyperparameters
 from rpim.estimators.problem import FitProblem, Search, step_cost
-from rpim.metrics import clustering_accuracy
+from rpim.metrics import clustering_accuracy, gcd_accuracy
 
 if TYPE_CHECKING:
     from rpim.estimators.infomax import InfoMaxEstimator
 
-
-from dataclasses import dataclass
-
-from rpim.metrics import gcd_accuracy
-
 MIN_CLASSES = 4
 """Fewer known classes cannot be split into two halves of at least two."""
-MAX_ROWS = 10_000
-"""Largest number of labelled rows in a split (but at least four of each class): enough to compare hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,15 @@ def can_split(labels: Tensor) -> bool:
     return bool(len(sizes) >= MIN_CLASSES and int(sizes.min()) >= 1 and len(labels) >= 2 * len(sizes))
 
 
-def held_out_split(x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5) -> HeldOutSplit:
-    """Hide the labels of a share of the classes (the paper: half), and of a quarter of the rows of the others."""
+def held_out_split(
+    x: Tensor, labels: Tensor, generator: torch.Generator, share_new: float = 0.5, max_rows: int | None = None
+) -> HeldOutSplit:
+    """Hide the labels of a share of the classes (the paper: half), and of a quarter of the rows of the others.
+
+    The paper splits all labelled rows; ``max_rows`` limits them, but leaves at least four of each class.
+    """
     n_classes = int(labels.max()) + 1
-    share = min(1.0, MAX_ROWS / len(labels))
+    share = 1.0 if max_rows is None else min(1.0, max_rows / len(labels))
     order = torch.randperm(n_classes, generator=generator).to(labels.device)
     n_known = n_classes - min(max(int(share_new * n_classes), 1), n_classes - 2)
     code = torch.empty_like(order)
@@ -92,6 +90,8 @@ def held_out_split(x: Tensor, labels: Tensor, generator: torch.Generator, share_
 
 TRADE_OFFS = tuple(round(0.05 * i, 2) for i in range(1, 21))
 WEIGHT_DECAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+PLAIN_RESTARTS, PLAIN_RULE = 10, Rule(max_iter=300)
+"""scikit-learn's k-means as PIM and GCD call it, with its defaults of the time."""
 
 
 def paper_search(
@@ -107,8 +107,12 @@ def paper_search(
     found, search = initial, Search()
     problem.progress.stage("searching lambda and the weight decay")
     n_init = model._resolved("n_init") or PRESETS["paper"]["n_init"]
+    # A generator for each search, drawn in any case: a value that is given leaves the rest of the fit as it was.
+    of_lambda, of_decay = (
+        torch.Generator().manual_seed(seed) for seed in torch.randint(2**31, (2,), generator=problem.generator).tolist()
+    )
     if model._resolved("trade_off") == AUTO:
-        schedule = model._schedule(found)
+        schedule = model._schedule(replace(found, weight_decay=DEFAULTS["weight_decay"]))  # PIM's, always
         work = step_cost(problem.x, problem.n_classes, "none") * schedule.max_iter
         problem.progress.expect(work * len(TRADE_OFFS))
         trade_off, search["trade_off"] = paper_trade_off(
@@ -118,14 +122,13 @@ def paper_search(
             model._training_objective(found),
             schedule,
             temperature=model._resolved("temperature"),
-            n_init=n_init,
-            generator=problem.generator,
+            generator=of_lambda,
             on_trial=lambda: problem.progress.advance(work),
         )
         found = replace(found, trade_off=trade_off)
     if model._resolved("weight_decay") == AUTO and can_split(problem.labels):
-        split = held_out_split(problem.x[: len(problem.labels)], problem.labels, problem.generator)
-        start = single_start(split.x, split.labels, split.n_classes, n_init=n_init, generator=problem.generator)
+        split = held_out_split(problem.x[: len(problem.labels)], problem.labels, of_decay)
+        start = single_start(split.x, split.labels, split.n_classes, n_init=n_init, rule=PIM_RULE, generator=of_decay)
         candidates = [replace(found, weight_decay=value) for value in WEIGHT_DECAYS]
         work = step_cost(split.x, split.n_classes, model._resolved("h")) * model._schedule(found).max_iter
         problem.progress.expect(work * len(candidates))
@@ -149,25 +152,24 @@ def paper_trade_off(
     schedule: Schedule,
     *,
     temperature: float,
-    n_init: int,
     generator: torch.Generator,
-    on_trial: Callable[[], None] | None = None,
+    on_trial: Callable[[], None] = lambda: None,
 ) -> tuple[float, dict[float, float]]:
-    """PIM's search for lambda: train *without labels* from plain k-means, keep the best Hungarian accuracy on L.
+    """PIM's search for lambda: train *without CE* from plain k-means, keep the best Hungarian accuracy on L.
 
-    The smallest value of the grid, 0.05, is tried but never chosen, as in the paper.
+    C is over the unlabelled rows, as in the training itself. The smallest value of the grid, 0.05, is tried but never
+    chosen, as in the paper.
     """
-    start = kmeans(x, n_classes, n_init=n_init, generator=generator).centroids
-    engine = InMemoryBlocks(x, labels[:0], n_classes)
+    start = kmeans(x, n_classes, n_init=PLAIN_RESTARTS, rule=PLAIN_RULE, generator=generator).centroids
     truth = labels.cpu().numpy()
-    scores: dict[float, float] = {}
-    for trade_off in TRADE_OFFS:
+
+    def score(trade_off: float) -> float:
         head = Head(start.clone(), Transform({}), temperature)
         unsupervised = replace(objective, trade_off=trade_off, labels=False, pseudo_labels=False, mixed_labels=False)
-        train(engine, head, unsupervised, schedule)
-        scores[trade_off] = clustering_accuracy(truth, head.predict(x[: len(labels)]).cpu().numpy())
-        if on_trial is not None:
-            on_trial()
+        train(InMemoryBlocks(x, labels, n_classes), head, unsupervised, schedule)
+        return clustering_accuracy(truth, head.predict(x[: len(labels)]).cpu().numpy())
+
+    scores = dict(zip(TRADE_OFFS, parallel_map(score, TRADE_OFFS, lambda *_: on_trial()), strict=True))
     allowed = TRADE_OFFS[1:]
     return allowed[int(np.argmax([scores[value] for value in allowed]))], scores
 

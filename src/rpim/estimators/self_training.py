@@ -29,6 +29,8 @@ STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
 """Inverse regularisation strengths that are tried: rows of length one want more than scikit-learn's 1."""
 
 N_SPLITS = 3
+MAX_ROWS = 10_000
+"""Largest number of labelled rows in a split (but at least four of each class): enough to compare thresholds."""
 _UNTRIED = (10.0, 0.75)  # strength and threshold where there are too few labels to try; the latter is scikit-learn's
 
 
@@ -154,7 +156,7 @@ def choose_threshold(x: Tensor, labels: Tensor, share_new: float, generator: tor
     """The strength and threshold for these labelled rows, judged on classes whose labels are hidden."""
     if not can_split(labels):
         return _UNTRIED
-    splits = [held_out_split(x, labels, generator, share_new) for _ in range(N_SPLITS)]
+    splits = [held_out_split(x, labels, generator, share_new, MAX_ROWS) for _ in range(N_SPLITS)]
     is_known = np.concatenate([split.truth[len(split.labels) :] < split.n_known for split in splits])
     if is_known.all() or not is_known.any():
         return _UNTRIED

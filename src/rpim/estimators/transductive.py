@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from rpim.core.head import Head
-from rpim.core.kmeans import class_means, kmeans
+from rpim.core.kmeans import Rule, class_means, kmeans
 from rpim.data.labels import IntArray
 from rpim.estimators.base import DiscoveryEstimator, FloatArray
 from rpim.estimators.gcd import nearest_centroid_head
@@ -80,7 +80,9 @@ def cluster_into_new(
     if problem.n_new == 0 or len(rows) == 0:
         empty = torch.empty(0, dtype=torch.long, device=unlabelled.device)
         return empty, empty
-    found = kmeans(unlabelled[rows], problem.n_new, n_init=n_init, max_iter=max_iter, generator=problem.generator)
+    found = kmeans(
+        unlabelled[rows], problem.n_new, n_init=n_init, rule=Rule(max_iter=max_iter), generator=problem.generator
+    )
     return rows, found.labels + problem.n_known
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rpim.core.head import Head
-from rpim.core.kmeans import merged_clusters, restarts
+from rpim.core.kmeans import Rule, merged_clusters, restarts
 from rpim.core.training import Adam
 from rpim.core.transforms import SemanticBias
 from rpim.estimators.base import DiscoveryEstimator
@@ -90,7 +90,7 @@ class TwoViewEstimator(DiscoveryEstimator):
             merged_clusters(x, labels, k, generator=generator)
             if k == problem.n_classes
             # more clusters than there are classes are small ones: nothing to merge
-            else restarts(x, labels, k, n_init=1, max_iter=20, generator=generator)[0].centroids
+            else restarts(x, labels, k, n_init=1, rule=Rule(max_iter=20), generator=generator)[0].centroids
             for k in n_classes
         ]
 

@@ -282,8 +282,11 @@ def _read_pim_folder(folder: Path) -> Columns:
             raise InputError(f"{files[name]} has shape {array.shape} but all_feats.npy has {len(X)} rows: mend it.")
         if name != "targets" and not np.isin(array, (0, 1)).all():
             raise InputError(f"{files[name]} is not a mask: give True or False per row.")
+    if targets.dtype.kind == "f" and np.isfinite(targets).all() and (targets == np.rint(targets)).all():
+        targets = targets.astype(np.int64)  # GCD's code collects them with np.append, which makes float64 of them
     if targets.dtype.kind not in "iu":
-        raise InputError(f"{files['targets']} holds {targets.dtype} values: give the number of each row's class.")
+        what = "fractions" if targets.dtype.kind == "f" else f"{targets.dtype} values"
+        raise InputError(f"{files['targets']} holds {what}: give the number of each row's class.")
     labelled, known = mask_lab.astype(bool), mask_cls.astype(bool)
     wrong = np.flatnonzero(np.isin(targets, targets[labelled]) & ~known)
     if wrong.size:
