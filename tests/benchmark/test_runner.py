@@ -650,3 +650,17 @@ def test_help_does_without_torch(environment):
     )
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_gcds_draw_of_the_labelled_half_by_hand():
+    """All rows of known classes together, numpy's seed 0 whatever the seed; an odd one out stays unlabelled."""
+    labels = np.array([2, 0, 1, 0, 2, 1, 0, 2, 1, 1, 0])
+    features = FeatureSet.from_arrays(np.eye(11), labels=labels)
+    known = Split((0, 2))
+    rows = np.flatnonzero(labels != 1)  # seven
+    np.random.seed(0)  # as GCD's code does
+    drawn = rows[np.random.choice(range(7), replace=False, size=(3,))]
+    for seed in (0, 5):
+        case = make_case(features, seed, known, labelled_half="gcd")
+        assert np.flatnonzero(case.y >= 0).tolist() == sorted(drawn)
+    assert (case.y[drawn] == labels[drawn]).all()

@@ -12,6 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rpim.core import kmeans as centroids
 from rpim.core.kmeans import (
+    GCD_RULE,
+    PIM_RULE,
+    Rule,
     _ward,
     kmeans,
     merged_clusters,
@@ -109,7 +112,8 @@ def test_inertia_never_rises_with_more_restarts():
 
 def test_inertia_never_rises_with_more_iterations():
     x = random_rows(80, 2)
-    inertias = [kmeans(x, 6, n_init=1, max_iter=n, tol=0.0, generator=seeded()).inertia for n in (1, 2, 3, 5, 8, 40)]
+    rules = [Rule(max_iter=n, tol=0.0) for n in (1, 2, 3, 5, 8, 40)]
+    inertias = [kmeans(x, 6, n_init=1, rule=rule, generator=seeded()).inertia for rule in rules]
     assert all(later <= earlier + 1e-9 for earlier, later in pairwise(inertias))
     assert inertias[-1] < inertias[0]
 
@@ -243,7 +247,7 @@ def test_no_rows_by_clusters_by_features_intermediate():
     x = random_rows(n, d, dtype=torch.float32)
     labels = torch.arange(500) % 190
     with LargestTensor() as largest:
-        semi_supervised_kmeans(x, labels, k, n_init=1, max_iter=2, generator=seeded())
+        semi_supervised_kmeans(x, labels, k, n_init=1, rule=Rule(max_iter=2), generator=seeded())
     assert largest.nbytes >= 4 * n * d, "it has seen something of the size of the rows"
     # Not even (unlabelled rows) x clusters at once, a 32nd of what is not to be there.
     assert largest.nbytes < 4 * (n - len(labels)) * k
@@ -300,3 +304,34 @@ def test_merged_clusters_of_identical_rows():
     centroids = merged_clusters(torch.ones(40, 3), torch.tensor([0, 1]), 5, generator=seeded())
     assert centroids.shape == (5, 3)
     assert torch.equal(centroids, torch.ones(5, 3))
+
+
+# -- the published rules --------------------------------------------------------------------------------------------
+
+
+def test_pims_inertia_is_the_sum_of_distances_to_the_nearest_centroid():
+    # The labelled rows 0 and 4 are pinned to one class with the mean 2; the other cluster is at 5, nearer to the row 4.
+    x = torch.tensor([[0.0], [4.0], [5.0]], dtype=torch.float64)
+    run = semi_supervised_kmeans(x, torch.tensor([0, 0]), 2, n_init=1, rule=PIM_RULE, generator=seeded())
+    assert run.centroids.flatten().tolist() == [2.0, 5.0]
+    assert run.inertia == pytest.approx(2.0 + 1.0 + 0.0)
+    squared = semi_supervised_kmeans(x, torch.tensor([0, 0]), 2, n_init=1, rule=GCD_RULE, generator=seeded())
+    assert squared.inertia == pytest.approx(4.0 + 4.0 + 0.0), "GCD's: squared, of labelled rows to their own class"
+
+
+@pytest.mark.parametrize(("rule", "rounds"), [(GCD_RULE, 200), (PIM_RULE, 100)])
+def test_the_published_rules_draw_one_row_for_a_seed_and_end_when_nothing_moves(monkeypatch, rule, rounds):
+    asked = []
+
+    def watched(*arguments):
+        asked.append(arguments[-1])
+        return plus_plus(*arguments)
+
+    monkeypatch.setattr(centroids, "plus_plus", watched)
+    x = torch.randn(200, 4, generator=seeded())
+    run = kmeans(x, 5, n_init=2, rule=rule, generator=seeded())
+    assert asked == [1, 1]
+    assert run.n_iter < rounds == rule.max_iter
+    again = nearest_centroid(x, run.centroids)[0]
+    means = torch.stack([x[again == k].mean(dim=0) for k in range(5)])
+    assert torch.allclose(means, run.centroids, atol=1e-6), "a fixed point of Lloyd's rounds"

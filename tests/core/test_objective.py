@@ -142,12 +142,12 @@ def test_mixed_labels_by_hand():
 
 
 def test_the_supervised_terms_by_hand():
-    labels, n_labelled = torch.tensor([0, 1]), 4  # two more labelled rows are in another block
-    ce = objective.supervised_cross_entropy(Z, Z.log(), labels, n_labelled)
+    labels, weight = torch.tensor([0, 1]), 1 / 4  # two more labelled rows are in another block
+    ce = objective.supervised_cross_entropy(Z, Z.log(), labels, weight)
     assert ce.values.tolist() == pytest.approx([log(4 / 3), log(2)], rel=1e-12)
     assert ce.gradient.tolist() == [[-0.0625, 0.0625], [0.125, -0.125]]
     pseudo = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    l_s = objective.mixed_cross_entropy(Z, Z.log(), labels, pseudo, 0.5, n_labelled)
+    l_s = objective.mixed_cross_entropy(Z, Z.log(), labels, pseudo, 0.5, weight)
     # mix is (3/4, 1/4) and (1/4, 3/4)
     assert l_s.values.tolist() == pytest.approx([0.75 * log(4 / 3) + 0.25 * log(4), log(2)], rel=1e-12)
     assert l_s.gradient.tolist() == [[0.0, 0.0], [0.0625, -0.0625]]

@@ -742,7 +742,9 @@ def test_pim_folder(tmp_path, inner):
         ({"mask_lab": None, "targets": None}, "lacks mask_lab.npy, targets.npy"),
         ({"mask_lab": np.array([True])}, r"mask_lab.npy has shape \(1,\) but all_feats.npy has 4 rows"),
         ({"mask_lab": np.array([0, 1, 2, 3])}, "mask_lab.npy is not a mask"),
-        ({"targets": np.array([0.5, 1, 2, 3])}, "targets.npy holds float64 values"),
+        ({"targets": np.array([0.5, 1, 2, 3])}, "targets.npy holds fractions: give the number"),
+        ({"targets": np.array([0.0, np.nan, 2, 3])}, "targets.npy holds fractions"),
+        ({"targets": np.array(["a", "b", "c", "d"])}, "targets.npy holds <U1 values"),
     ],
 )
 def test_bad_pim_folder(tmp_path, changes, message):
@@ -860,3 +862,13 @@ def test_an_npz_with_something_else_in_it(tmp_path):
 def test_pyarrow_is_not_imported_until_needed(environment):
     code = "import sys, rpim.data.feature_set; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_pims_targets_are_whole_numbers_stored_as_floats(tmp_path):
+    """As GCD's code writes them: np.append makes float64 of everything."""
+    targets, mask = np.array([4.0, 4.0, 7.0, 8.0]), np.array([1.0, 1.0, 0.0, 0.0])
+    pim_folder(tmp_path / "vit_dino_cub_best" / "train", targets=targets, mask_cls=mask)
+    features = FeatureSet.read(tmp_path / "vit_dino_cub_best")
+    assert features.truth.dtype.kind == "i"
+    assert features.truth.tolist() == [4, 4, 7, 8]
+    assert features.labels.tolist() == [4, -1, -1, -1]

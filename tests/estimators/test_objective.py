@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils._param_validation import InvalidParameterError
 
-from rpim import PIM, RIM, RPIM, TIM, Discovery, FeatureSet, InfoMaxObjective, InputError, gcd_scorer
+from rpim import GCD, PIM, RIM, RPIM, TIM, Discovery, FeatureSet, InfoMaxObjective, InputError, KMeans, gcd_scorer
 from rpim.estimators.objective import OBJECTIVE_DEFAULTS, nested_names
 
 METHODS = [RPIM, PIM, RIM, TIM]
@@ -174,6 +175,10 @@ def test_a_saved_run_has_the_objective(objective, problem, tmp_path):
         (RPIM, {"objective__class_sizes": "estimated"}, "class_sizes='estimated' contradicts preset='paper'"),
         (RPIM, {"objective__threshold": 0.9}, "threshold=0.9 contradicts preset='paper', which has threshold=0.5"),
         (PIM, {"n_members": 4}, "n_members=4 contradicts preset='paper'"),
+        (RIM, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
+        (TIM, {"learning_rate": 0.01}, "learning_rate=0.01 contradicts preset='paper'"),
+        (GCD, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
+        (KMeans, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
         (PIM, {"objective__temperature": 10.0}, "temperature=10.0 contradicts preset='paper'"),
     ],
 )
@@ -197,3 +202,60 @@ def test_what_the_paper_leaves_free_or_says_itself_may_be_given(parameters, prob
     model = RPIM(6, preset="paper", n_init=1, max_iter=2, random_state=0)
     model.set_params(objective__trade_off=0.1, objective__weight_decay=0.01, **parameters).fit(X, y)
     assert (model.n_members_, model.n_iter_, model.search_, model.components_) == (1, 2, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "trade_off", "shipped"),
+    [(RIM, 1.0, 1.0), (TIM, 1.0, 0.1)],
+)
+def test_rim_and_tim_as_published_and_as_shipped(method, trade_off, shipped, problem):
+    X, y, _ = problem
+    published = method(6, preset="paper", n_init=2, max_iter=3, random_state=0).fit(X, y)
+    assert (published.trade_off_, published.weight_decay_, published.n_iter_) == (trade_off, 0.01, 3)
+    assert (published.search_, published.components_) == ({}, None)
+    default = method(6, max_iter=3, random_state=0).fit(X, y)
+    assert default.trade_off_ == shipped
+    start = PIM(6, max_iter=1, objective=InfoMaxObjective(trade_off=shipped), random_state=0).fit(X, y)
+    # The same start: after one step only the marginal of TIM differs, by the labelled rows.
+    one_step = method(6, max_iter=1, random_state=0).fit(X, y)
+    assert torch.allclose(one_step.head_.prototypes, start.head_.prototypes, atol=0.02)
+
+
+@pytest.mark.parametrize(("method", "n_init", "max_iter"), [(GCD, 100, 200), (KMeans, 10, 300)])
+def test_k_means_as_published(method, n_init, max_iter, problem):
+    model = method(6, preset="paper")
+    assert (model._resolved("n_init"), model._rule().max_iter, model._n_components()) == (n_init, max_iter, None)
+    shipped = method(6)
+    assert (shipped._resolved("n_init"), shipped._rule().max_iter, shipped._n_components()) == (10, 100, 256)
+    X, y, _ = problem
+    labels = method(6, preset="paper", n_init=3, random_state=0).fit(X, y).labels_
+    assert (labels[y >= 0] == y[y >= 0]).all()
+
+
+def test_the_weight_of_the_labels_is_that_of_their_gradient(problem):
+    """w scales CE: with w = 0 labels do not act, and the objective is M + lambda C + w CE."""
+    X, y, _ = problem
+    for weight in (0.0, 0.1, 2.0):
+        model = PIM(6, objective=InfoMaxObjective(label_weight=weight, trade_off=0.3), max_iter=1, random_state=0)
+        first = model.fit(X, y).history_[0]
+        assert first["objective"] == pytest.approx(first["M"] + 0.3 * first["C"] + weight * first["CE"])
+        assert first["CE"] > 0.0
+
+
+@pytest.mark.parametrize("h", ["linear", "linear-bias", "mlp", "semantic-bias", "semantic-scale-bias"])
+def test_h_starts_as_the_identity_or_as_torch_draws_linear_layers(h, problem):
+    X, y, _ = problem
+
+    def first(h_init):
+        objective = InfoMaxObjective(h=h, h_init=h_init, trade_off=0.1)
+        model = RPIM(6, n_members=1, objective=objective, max_iter=1, learning_rate=1e-9, random_state=0)
+        return model.fit(X, y).head_.transform.parameters
+
+    identity, random, again = first("identity"), first("random"), first("random")
+    width = max(len(value) for value in random.values())
+    for name, value in random.items():
+        assert torch.equal(value, again[name])
+        assert not torch.allclose(value, identity[name], atol=1e-3)
+        assert float(value.abs().max()) <= width**-0.5 + 1e-6
+        if value.ndim == 2:
+            assert float(value.std()) == pytest.approx((3 * width) ** -0.5, rel=0.2)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from rpim import PIM, RPIM, InfoMaxObjective
+from rpim.core.objective import Objective
+from rpim.core.training import Schedule
 from rpim.estimators import search
-from rpim.estimators.search import HeldOutSplit, can_split, held_out_split
+from rpim.estimators.search import HeldOutSplit, can_split, held_out_split, paper_trade_off
 
 
 def seeded(seed=0):
@@ -111,9 +114,90 @@ def test_the_truth_scores_one_and_labelled_rows_do_not_count():
     assert split.score(wrong) == 1.0 - 1 / (len(truth) - len(split.labels))
 
 
-def test_a_large_division_is_drawn_from_the_rows(monkeypatch):
-    monkeypatch.setattr(search, "MAX_ROWS", 60)
-    split = held_out_split(*labelled([100, 10, 5, 5]), seeded())
+def test_a_large_division_is_drawn_from_the_rows():
+    split = held_out_split(*labelled([100, 10, 5, 5]), seeded(), max_rows=60)
     # Half of the rows, but at least four of each class; a quarter of each known class is hidden.
     assert np.sort(np.bincount(split.truth)).tolist() == [4, 4, 5, 50]
     assert len({tuple(row) for row in split.x.tolist()}) == 63
+
+
+def test_the_papers_split_keeps_all_labelled_rows():
+    split = held_out_split(*labelled([4000, 4000, 2000, 2000]), seeded())
+    assert len(split.truth) == 12_000
+
+
+# -- the paper's searches -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Six blobs, four of them known: a search needs so many to hold two out."""
+    random = np.random.default_rng(0)
+    truth = np.arange(120) % 6
+    X = 2.0 * random.normal(size=(6, 12))[truth] + random.normal(size=(120, 12))
+    return X.astype(np.float32), np.where((truth < 4) & (np.arange(120) % 12 < 6), truth, -1)
+
+
+def test_the_search_for_lambda_takes_the_entropy_over_the_unlabelled_rows():
+    """One step of it, against autograd on the objective as PIM's code has it: M over all rows, C over U, no CE."""
+    x = torch.randn(30, 5, generator=seeded(), dtype=torch.float64)
+    labels = torch.arange(12) % 3
+    started = []
+
+    def one_step(rows, head, objective, schedule):
+        from rpim.core.gradient import gradient
+
+        started.append(head.prototypes.clone())
+        found = gradient(rows, head, objective)[1]["prototypes"].clone()
+        weights = head.prototypes.clone().requires_grad_()
+        z = torch.softmax(head.temperature * x @ weights.T, dim=1)
+        marginal = z.mean(dim=0)
+        entropy = -(z[12:] * z[12:].log()).sum(dim=1).mean()
+        ((marginal * marginal.log()).sum() + objective.trade_off * entropy).backward()
+        assert torch.allclose(found, weights.grad, atol=1e-9)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "train", one_step)
+        paper_trade_off(x, labels, 4, Objective(), Schedule(), temperature=5.0, generator=seeded())
+    assert len(started) == 20
+    assert all(torch.equal(one, started[0]) for one in started), "every lambda starts from the same k-means"
+
+
+def test_a_lambda_that_is_given_leaves_the_rest_of_the_published_fit_as_it_was(problem):
+    X, y = problem
+    searched = RPIM(6, preset="paper", n_init=1, max_iter=3, random_state=0).fit(X, y)
+    given = RPIM(6, preset="paper", n_init=1, max_iter=3, random_state=0)
+    given.set_params(objective__trade_off=searched.trade_off_).fit(X, y)
+    assert given.weight_decay_ == searched.weight_decay_
+    assert torch.equal(given.head_.prototypes, searched.head_.prototypes)
+
+
+def test_pim_as_published_has_weight_decay_one_hundredth_and_a_searched_lambda(problem):
+    X, y = problem
+    model = PIM(6, preset="paper", n_init=1, max_iter=2, random_state=0).fit(X, y)
+    assert model.weight_decay_ == 0.01
+    assert set(model.search_) == {"trade_off"}
+    tuned = RPIM(
+        6,
+        preset="paper",
+        objective=InfoMaxObjective(h="none", pseudo_labels=False, mixed_labels=False),
+        n_init=1,
+        max_iter=2,
+        random_state=0,
+    ).fit(X, y)
+    assert set(tuned.search_) == {"trade_off", "weight_decay"}
+    assert tuned.weight_decay_ in [value / 2 for value in search.WEIGHT_DECAYS]
+
+
+@pytest.mark.parametrize("weight_decay", [0.001, 0.05])
+def test_lambda_is_searched_with_pims_weight_decay(problem, monkeypatch, weight_decay):
+    seen = []
+
+    def watched(*arguments, **options):
+        seen.append(arguments[4].weight_decay)
+        return 0.1, {}
+
+    monkeypatch.setattr(search, "paper_trade_off", watched)
+    objective = InfoMaxObjective(weight_decay=weight_decay)
+    RPIM(6, preset="paper", objective=objective, n_init=1, max_iter=2, random_state=0).fit(*problem)
+    assert seen == [0.01]

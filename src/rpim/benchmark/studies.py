@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rpim._common.errors import choose, some
+from rpim._common.errors import InputError, choose, some
 from rpim.benchmark.entries import Method
 from rpim.benchmark.results import (
     ACCURACY,
@@ -115,10 +115,21 @@ def with_published(study: Study) -> Study:
         if "preset" not in METHODS[method.method]().get_params() or "preset" in method.parameters:
             methods.append(method)
             continue
-        methods.append(Method(f"{method.name}, {PUBLISHED}", method.method, {"preset": "paper", **method.parameters}))
+        published = Method(f"{method.name}, {PUBLISHED}", method.method, {"preset": "paper", **method.parameters})
+        if _is_allowed(published):
+            methods.append(published)
         if not study.only_published:
             methods.append(replace(method, name=f"{method.name}, {SHIPPED}"))
     return replace(study, methods=tuple(methods))
+
+
+def _is_allowed(method: Method) -> bool:
+    """Whether the parameters do not contradict the preset, as another beta than the paper's does."""
+    try:
+        method.estimator()._validate_params()
+    except InputError:
+        return False
+    return True
 
 
 def _main() -> tuple[Study, ...]:

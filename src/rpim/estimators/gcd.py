@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
+from rpim._common.errors import InputError
 from rpim.core.head import Head
 from rpim.core.kmeans import GCD_RULE, Clustering, Rule, semi_supervised_kmeans
 from rpim.core.transforms import Transform
@@ -115,6 +116,14 @@ class GCD(DiscoveryEstimator):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if self.preset == "paper" and self.n_components not in (AUTO, None):
+            raise InputError(
+                f"n_components={self.n_components!r} contradicts preset='paper', which has n_components=None: leave "
+                "n_components out, or use preset='default'."
+            )
 
     def _resolved(self, name: str) -> Any:
         value = getattr(self, name)
