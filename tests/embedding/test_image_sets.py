@@ -19,8 +19,10 @@ from scipy.io import savemat
 from rpim import FeatureSet, InputError
 from rpim.benchmark.entries import Split, known_classes
 from rpim.benchmark.protocol import Case, make_case, split_features
-from rpim.benchmark.raw_images import STATISTICS, check_statistics
+from rpim.benchmark.raw_images import check_statistics, protocol_items
+from rpim.benchmark.results import PAPER_SETS
 from rpim.data.formats.pickles import load_pickle
+from rpim.data.labels import unlabelled_rows
 from rpim.embedding.image_sets import READERS, gcds_hundred, read_image_set
 from rpim.embedding.weights import library
 
@@ -504,7 +506,7 @@ def test_a_part_of_a_data_set_is_not_the_papers():
     assert not check_statistics("aircraft", case_of([30] * 200, range(3)))
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("name", [name for name in READERS if name in PAPER_SETS])
 def test_the_real_data_sets_have_the_papers_sizes(name):
     """RPIM_IMAGE_SETS is a folder with one of each name, and GCD's lists in ssb_splits."""
     place = os.environ.get("RPIM_IMAGE_SETS")
@@ -750,3 +752,56 @@ def test_a_real_data_set_with_a_wrong_list_is_refused_before_it_is_embedded(
         listed([0, 1]),
     )
     assert embedded == []
+
+
+# -- fine-tuning by the protocol ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", ["per-class", "gcd"])
+def test_fine_tuning_sees_only_the_labels_that_the_protocol_gives(tmp_path, monkeypatch, half):
+    monkeypatch.chdir(tmp_path)
+    make_cub(Path("CUB_200_2011"), n_classes=4, per_class=6)
+    splits = gcds_list()
+    items = protocol_items("cub=CUB_200_2011", splits, 3, half)
+    whole = read_image_set("cub", Path("CUB_200_2011"))
+    assert items.ids.tolist() == whole.ids.tolist()
+    given = ~unlabelled_rows(items.labels)
+    assert (items.labels[given] == whole.labels[given]).all()
+    assert set(items.labels[given].tolist()) <= {1, 3}, "known classes alone"
+    assert not given[items.split == "test"].any()
+    # The very rows that the benchmark labels.
+    stand_in = FeatureSet.from_arrays(np.ones((len(whole), 1)), labels=whole.labels, split=whole.split)
+    parts = split_features(stand_in)
+    case = make_case(parts, 3, known_classes("cub", splits), labelled_half=half)
+    assert np.flatnonzero(given).tolist() == parts.rows[case.y >= 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "No images are given: give SOURCE, or --data NAME=FOLDER."),
+        (("photos", "--data", "cub=birds"), "--data brings its own images and labels: leave out SOURCE"),
+        (("--data", "cub"), "--data is 'cub': give NAME=FOLDER"),
+        (("--data", "cup=birds"), "the data set 'cup' is unknown: did you mean cub?"),
+        (("--data", "cub=birds", "--labelled-half", "half"), "--labelled-half 'half' is unknown"),
+        (("--data", "cub=birds"), "The set 'cub' needs the list of its known classes"),
+        (("photos", "--splits", "lists"), "--splits is for --data NAME=FOLDER: leave it out."),
+    ],
+)
+def test_finetune_refuses_what_is_no_protocol(refused, arguments, message):
+    refused(message, "finetune", *arguments, "-o", "tuned.safetensors")
+
+
+def test_finetune_warns_that_all_labels_of_a_benchmark_folder_are_used(command, monkeypatch):
+    make_cub(Path("CUB_200_2011"), n_classes=2)
+    seen = []
+    monkeypatch.setattr("rpim.embedding.open_encoder.open_encoder", lambda *_: None)
+    monkeypatch.setattr("rpim.embedding.finetune.finetune", lambda items, *_, **__: seen.append(items.n_labelled))
+    monkeypatch.setattr(
+        "rpim.embedding.images.read_header",
+        lambda _: {"tuning": {"skipped": [], "images": 0, "labelled": 0, "classes": 0, "losses": [(0, 0)]}},
+    )
+    code, _, err = command("finetune", "CUB_200_2011/images", "-o", "tuned.safetensors", "--quiet")
+    assert (code, len(seen)) == (0, 1)
+    assert "every image of CUB_200_2011/images is labelled, and all labels are used" in err
+    assert "give --data NAME=FOLDER" in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading, replacing, writing
 from rpim.benchmark.cells import CellFile
-from rpim.benchmark.entries import Split
-from rpim.benchmark.protocol import Case, make_case, split_features
+from rpim.benchmark.entries import Split, known_classes
+from rpim.benchmark.protocol import HALVES, Case, SplitFeatures, make_case, split_features
 from rpim.benchmark.results import PAPER_SETS, STATISTICS
 from rpim.data.feature_set import FeatureSet
+from rpim.data.labels import UNLABELLED
 from rpim.embedding.image_sets import READERS, read_image_set
 from rpim.embedding.items import Items
 from rpim.embedding.weights import file_hash
@@ -82,13 +83,39 @@ def checked_images(
         must_exist(weights)
     found: dict[str, RawImages] = {}
     for given in data:
-        name, _, folder = given.partition("=")
-        if not folder:
-            raise InputError(f"--data is {given!r}: give NAME=FOLDER, with a name among {', '.join(READERS)}.")
-        if choose("--data: the data set", name, READERS) in found:
+        name, folder = _name_and_folder(given)
+        if name in found:
             raise InputError(f"--data gives {name} twice: give each data set once.")
-        found[name] = RawImages(name, Path(folder), encoder, weights, output / FOLDER / f"{name}.parquet")
+        found[name] = RawImages(name, folder, encoder, weights, output / FOLDER / f"{name}.parquet")
     return tuple(found.values())
+
+
+def _name_and_folder(given: str) -> tuple[str, Path]:
+    name, _, folder = given.partition("=")
+    if not folder:
+        raise InputError(f"--data is {given!r}: give NAME=FOLDER, with a name among {', '.join(READERS)}.")
+    return choose("--data: the data set", name, READERS), Path(folder)
+
+
+def protocol_items(given: str, splits: Path | None, seed: int, labelled_half: str) -> Items:
+    """The images of ``--data NAME=FOLDER`` with those labels alone that the protocol gives to a method.
+
+    Parameters
+    ----------
+    given : str
+    splits : path, optional
+        The known classes, for `known_classes`.
+    seed, labelled_half
+        They draw the labelled rows, as in `make_case`.
+    """
+    name, folder = _name_and_folder(given)
+    split = known_classes(name, splits)
+    items = read_image_set(name, folder, split.imagenet_classes)
+    parts, case = _problem(name, items, split, seed, labelled_half)
+    labels = np.full(len(items), "" if parts.classes.dtype.kind == "U" else UNLABELLED, dtype=parts.classes.dtype)
+    labelled = case.y >= 0
+    labels[parts.rows[labelled]] = parts.classes[case.y[labelled]]
+    return replace(items, labels=labels)
 
 
 def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None], output: Path) -> None:
@@ -108,7 +135,7 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
         inputs = _inputs_of(one, split)
         if not _is_embedded(one, inputs):
             items = read_image_set(one.name, one.folder, None if split is None else split.imagenet_classes)
-            _check(one.name, items, split)
+            _problem(one.name, items, split)  # better known before hours of work
             todo.append((one, inputs, items))
     if not todo:
         return
@@ -125,14 +152,18 @@ def embed_images(images: Sequence[RawImages], splits: Mapping[str, Split | None]
         embed(items, encoder, one.features, verbose=True)
 
 
-def _check(name: str, items: Items, split: Split | None) -> None:
-    """Raise where the list of known classes does not fit the images, which is better known before hours of work."""
+def _problem(
+    name: str, items: Items, split: Split | None, seed: int = 0, labelled_half: str = HALVES[0]
+) -> tuple[SplitFeatures, Case]:
+    """The problem that the images will be; raises where the list of known classes does not fit them."""
     stand_in = np.ones((len(items), 1), dtype=np.float32)
-    features = FeatureSet.from_arrays(stand_in, labels=items.labels, split=items.split)
+    parts = split_features(FeatureSet.from_arrays(stand_in, labels=items.labels, split=items.split))
     try:
-        check_statistics(name, make_case(split_features(features), 0, split))
+        case = make_case(parts, seed, split, labelled_half=labelled_half)
+        check_statistics(name, case)
     except InputError as error:
         raise InputError(f"The set {name!r}: {error}") from error
+    return parts, case
 
 
 def _inputs_of(one: RawImages, split: Split | None) -> dict[str, Any]:

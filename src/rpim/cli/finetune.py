@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, InputError
+from rpim._common.errors import BAD_INPUT, InputError, choose
 from rpim.cli.embed import MAX_LISTED
+
+if TYPE_CHECKING:
+    from rpim.embedding.items import Items
 
 
 def finetune(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="SOURCE", help="Images, some of them labelled, in any format that rpim embed reads."),
-    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="TUNED", help="Fine-tuned encoder to write: .safetensors.")
     ],
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="SOURCE", help="Images, some of them labelled, in any format that rpim embed reads."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="In place of SOURCE: one of the paper's data sets, with the labels that its protocol gives.",
+        ),
+    ] = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Known classes for --data: .json, GCD's .pkl, or a folder of these."),
+    ] = None,
+    labelled_half: Annotated[
+        str, typer.Option(metavar="per-class|gcd", help="How --data draws labelled rows, as in rpim benchmark.")
+    ] = "per-class",
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Image encoder, as for rpim embed: dinov2-vits14, …")
     ] = None,
@@ -41,7 +58,9 @@ def finetune(
             help="Augmented views per image, computed once and cached on disk; 0 draws new ones in every epoch."
         ),
     ] = 8,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Random seed; with --data it draws the labelled rows, too.")
+    ] = 0,
     device: Annotated[str | None, typer.Option(help="torch device (default: a GPU if available).")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace existing output once the new one is complete.")
@@ -57,9 +76,11 @@ def finetune(
     check_output(output, overwrite)
     from rpim.embedding.images import read_header
     from rpim.embedding.open_encoder import open_encoder
-    from rpim.embedding.sources import read_source
 
-    items = read_source(source, labels=labels, label_column=label_column)
+    if data is not None:
+        items = _by_protocol(data, source, splits, seed, labelled_half, labels or label_column)
+    else:
+        items = _from_source(source, labels, label_column, splits)
     try:
         tune(
             items,
@@ -82,6 +103,35 @@ def finetune(
         _tell_skipped(tuning["skipped"])
     if not quiet:
         typer.echo(_summary(output, tuning))
+
+
+def _by_protocol(
+    data: str, source: Path | None, splits: Path | None, seed: int, labelled_half: str, labels: Any
+) -> Items:
+    from rpim.benchmark.protocol import HALVES
+    from rpim.benchmark.raw_images import protocol_items
+
+    if source is not None or labels is not None:
+        raise InputError("--data brings its own images and labels: leave out SOURCE, --labels and --label-column.")
+    choose("--labelled-half", labelled_half, HALVES)
+    return protocol_items(data, splits, seed, labelled_half)
+
+
+def _from_source(source: Path | None, labels: Path | None, label_column: str | None, splits: Path | None) -> Items:
+    from rpim.embedding.sources import read_source
+
+    if source is None:
+        raise InputError("No images are given: give SOURCE, or --data NAME=FOLDER.")
+    if splits is not None:
+        raise InputError("--splits is for --data NAME=FOLDER: leave it out.")
+    items = read_source(source, labels=labels, label_column=label_column)
+    if items.n_labelled == len(items):
+        typer.echo(
+            f"rpim: every image of {source} is labelled, and all labels are used. To fine-tune on a benchmark as its "
+            "protocol asks, give --data NAME=FOLDER in place of SOURCE.",
+            err=True,
+        )
+    return items
 
 
 def _tell_skipped(skipped: list[tuple[str, str]]) -> None:
