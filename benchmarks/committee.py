@@ -202,10 +202,13 @@ def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Varian
 
 def in_other_checkout(source: Path, arguments: list[str]) -> dict[str, Any]:
     """The same cell with the rpim of another checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    done = subprocess.run(
-        [sys.executable, __file__, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
-    )
+    # Its own protocol.py goes before ours, which may ask for names that it does not have.
+    here = Path(__file__).resolve()
+    paths = [source.resolve(), source.resolve().parent / "benchmarks", here.parent]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    run = f"import runpy, sys; sys.argv[0] = {str(here)!r}; runpy.run_path({str(here)!r}, run_name='__main__')"
+    command = [sys.executable, "-P", "-c", run, *arguments]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     cell: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return cell
 
