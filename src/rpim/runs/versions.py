@@ -102,6 +102,8 @@ class Version:
     expected_accuracy: float | None
     """On unlabelled rows of known classes; None without held-out labels."""
     label_issues: LabelIssues
+    labelled: BoolArray
+    """The rows with a label in this fit: of a refit, also those that a person's decisions labelled."""
     parent: int | None
     """The version whose decisions it was refitted with; None for the run itself."""
 
@@ -197,6 +199,7 @@ class Versions:
             fitted.get("n_members_", 1),
             fitted.get("expected_accuracy_"),
             LabelIssues.of(found, classes, rows),
+            _spread(found.labelled, rows, n, False),
             facts["provenance"].get("refit", {}).get("version"),
         )
 
