@@ -41,16 +41,16 @@ class Plan:
         The label of each row, "" for unlabelled.
     before : (n,) str
         The previous class of each row, so that discovered classes keep their names.
-    unnamed : (m,) str
-        New classes that no person has named or accepted: they stay new even if some of their rows are labelled.
     n_classes : int
+    unnamed : tuple of str
+        New classes that no person has named or accepted: they stay new even if some of their rows are labelled.
     """
 
     rows: IntArray
     labels: NDArray[np.str_]
     before: NDArray[np.str_]
-    unnamed: NDArray[np.str_]
     n_classes: int
+    unnamed: tuple[str, ...] = ()
 
 
 def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> Plan:
@@ -66,10 +66,9 @@ def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> 
             rows = state.rows_of(number)
             has_label[rows[np.argsort(-confidence[rows], kind="stable")[:MOST_CONFIDENT]]] = True
     kept = np.flatnonzero(~state.junk).astype(np.int32)
-    unnamed = [info.name for info in state.classes.values() if not (info.known or info.named or info.accepted)]
+    unnamed = (info.name for info in state.classes.values() if not (info.known or info.named or info.accepted))
     n_classes = sum(size > 0 for size in state.sizes().values())
-    labels = np.where(has_label, names, "")[kept]
-    return Plan(kept, labels, names[kept], np.array(unnamed, dtype=np.str_), n_classes)
+    return Plan(kept, np.where(has_label, names, "")[kept], names[kept], n_classes, tuple(unnamed))
 
 
 def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
@@ -107,7 +106,7 @@ def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDA
 
 def write_job(path: Path, made: Plan, version: int, number: int) -> None:
     """Write the child's input: the plan, the parent version, and the number of the new version."""
-    np.savez(path, **vars(made), version=version, number=number)
+    np.savez(path, **{**vars(made), "unnamed": np.array(made.unnamed, dtype=np.str_)}, version=version, number=number)
 
 
 def number_of_job(path: Path) -> int:
@@ -137,8 +136,8 @@ def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = N
 
     source = features_path or recorded_features_path(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
-        arrays = (stored[name] for name in ("rows", "labels", "before", "unnamed"))
-        made = Plan(*arrays, int(stored["n_classes"]))
+        unnamed = tuple(stored["unnamed"].tolist())
+        made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]), unnamed)
         version = int(stored["version"])
     features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
     model = _unfitted_copy(Predictor.load(run).model, made.n_classes)
@@ -182,13 +181,13 @@ def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
         model.label_issues_ = [issue._replace(suggested=called[issue.suggested]) for issue in model.label_issues_]
 
 
-def _keep_new(model: DiscoveryEstimator, unnamed: NDArray[np.str_]) -> None:
+def _keep_new(model: DiscoveryEstimator, unnamed: tuple[str, ...]) -> None:
     """Make labelled classes without a name new classes again: they follow the known ones."""
     import torch
 
     from rpim.estimators.infomax import InfoMaxEstimator
 
-    n_fitted, is_new = len(model.known_classes_), np.isin(model.known_classes_, unnamed)
+    n_fitted, is_new = len(model.known_classes_), np.isin(model.known_classes_, np.array(unnamed, dtype=np.str_))
     if not is_new.any() or is_new.all():  # a model needs a known class
         return
     order = np.concatenate([np.argsort(is_new, kind="stable"), np.arange(n_fitted, len(model.classes_))])

@@ -25,6 +25,7 @@ from rpim.explorer.pictures import SIZES
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
 from rpim.explorer.workbench import ORDERS, Workbench
+from rpim.runs.assignments import UNSTABLE
 from rpim.runs.maps import close_gaps
 
 BINARY = "application/octet-stream"
@@ -101,6 +102,7 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
             "shows": "images" if bench.pictures else "texts" if bench.texts is not None else "ids",
             "images_moved": bench.pictures.missing(),
             "columns": bench.columns(),
+            "unstable": UNSTABLE,
             "map": bench.map_kind,
             "rpim": __version__,
         }
