@@ -540,7 +540,13 @@ def test_labels_of_a_new_fit_worked_out_by_hand():
 
 def test_new_classes_that_nobody_named_or_accepted_stay_new():
     state = State.of_classes(np.arange(8), np.arange(8), n_known=2)
-    for decision in (Merge((2, 3)), Merge((4, 1)), Rename(5, "fox"), Accept(6), Move(np.array([7], np.int32), 8, "owl")):
+    for decision in (
+        Merge((2, 3)),
+        Merge((4, 1)),
+        Rename(5, "fox"),
+        Accept(6),
+        Move(np.array([7], np.int32), 8, "owl"),
+    ):
         state = decision.apply(state)
     # 2 was merged but not named, 7 was left alone; 4 has the labels of the known class 1.
     assert plan(state, np.zeros(8, dtype=bool), np.zeros(8, dtype=np.float32)).unnamed == ("2", "7")

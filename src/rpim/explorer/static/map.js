@@ -35,6 +35,7 @@ export const mapFacts = {
   get share() {
     return share;
   },
+  names: [], // {name, box} of each name that is drawn
 };
 
 // While the map moves, a machine that is too slow for all points draws a share of them; at rest all are drawn.
@@ -143,7 +144,7 @@ function drawOver() {
   const style = getComputedStyle(document.documentElement);
   pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   pen.clearRect(0, 0, view.width, view.height);
-  drawNames(pen, view, toPixel, places, {
+  mapFacts.names = drawNames(pen, view, toPixel, places, {
     chosen: [pointed, model.open].filter((number) => number !== null),
     covered: (x0, y0, x1, y1) => index.count(...toPosition(x0, y1), ...toPosition(x1, y0)),
     reserved,

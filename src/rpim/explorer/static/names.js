@@ -4,7 +4,7 @@ import { model } from "/static/model.js";
 
 const SPACE = 6000; // square pixels of the map for each name
 
-/** Where each class is, the largest first: the median of its rows and the box of most of them; of some where it has many. */
+/** Where each class is, the largest first: the median of its rows, and the boxes of most and of all; of some if it has many. */
 export function placesOfClasses() {
   const rows = new Map();
   for (let row = 0; row < model.codes.length; row++) {
@@ -18,10 +18,11 @@ export function placesOfClasses() {
     const some = all.filter((_, k) => k % step === 0);
     const quantiles = (d) => {
       const values = some.map((row) => model.positions[2 * row + d]).sort((a, b) => a - b);
-      return [0.1, 0.5, 0.9].map((share) => values[Math.floor(share * values.length)]);
+      return [0, 0.1, 0.5, 0.9, 1].map((share) => values[Math.round(share * (values.length - 1))]);
     };
-    const [[x0, x, x1], [y0, y, y1]] = [quantiles(0), quantiles(1)];
-    return { number, rows: all.length, x, y, x0, y0, x1, y1 };
+    const [xs, ys] = [quantiles(0), quantiles(1)];
+    const boxes = [1, 0].map((k) => [xs[k], ys[k], xs[4 - k], ys[4 - k]]);
+    return { number, rows: all.length, x: xs[2], y: ys[2], boxes };
   };
   return [...rows].map(place).sort((a, b) => b.rows - a.rows);
 }
@@ -47,19 +48,21 @@ function sprite(name, weight, size, colour, { ground, font, ratio }) {
   return sprites.get(key);
 }
 
-/** Where a name may be: in the middle of its class, or around the box of its rows. */
+/** Where a name may be: in the middle of its class, or around one of its boxes. */
 function* candidates(one, width, height, toPixel) {
   const [x, y] = toPixel(one.x, one.y);
-  const [left, bottom] = toPixel(one.x0, one.y0);
-  const [right, top] = toPixel(one.x1, one.y1);
   yield [x, y];
-  for (const px of [x, left - width / 2, right + width / 2])
-    for (const py of [y, top - height / 2, bottom + height / 2]) if (px !== x || py !== y) yield [px, py];
+  for (const [x0, y0, x1, y1] of one.boxes) {
+    const [left, bottom] = toPixel(x0, y0);
+    const [right, top] = toPixel(x1, y1);
+    for (const px of [x, left - width / 2, right + width / 2])
+      for (const py of [y, top - height / 2, bottom + height / 2]) if (px !== x || py !== y) yield [px, py];
+  }
 }
 
 /**
  * Draw names: of chosen classes first, then of larger ones; zooming in shows more. `covered` tells how many points a
- * rectangle covers, and `reserved` are rectangles of controls on the map.
+ * rectangle covers, and `reserved` are rectangles of controls on the map. Returns the names with their boxes.
  */
 export function drawNames(pen, view, toPixel, places, { chosen, covered, reserved }) {
   const style = getComputedStyle(document.documentElement);
@@ -71,6 +74,7 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
   drawnWith = ground + ratio;
   const first = places.filter((one) => chosen.includes(one.number));
   const order = first.length ? [...first, ...places.filter((one) => !chosen.includes(one.number))] : places;
+  const drawn = [];
   const taken = [...reserved];
   const isTaken = ([x0, y0, x1, y1]) => taken.some((t) => x0 < t[2] && x1 > t[0] && y0 < t[3] && y1 > t[1]);
   const isOutside = ([x0, y0, x1, y1]) => x0 < 0 || y0 < 0 || x1 > view.width || y1 > view.height;
@@ -95,6 +99,7 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     if (!best) continue;
     room--;
     taken.push(best);
+    drawn.push({ name, box: best });
     const [near, far] = [0, 1].map((d) => Math.min(Math.max([px, py][d], best[d] + 6), best[d + 2] - 6));
     if (Math.hypot(px - near, py - far) > 14) {
       pen.strokeStyle = quiet; // a line to the middle of its class
@@ -106,4 +111,5 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     }
     pen.drawImage(canvas, Math.round(best[0] * ratio) / ratio, Math.round(best[1] * ratio) / ratio, width, height);
   }
+  return drawn;
 }
