@@ -76,7 +76,7 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
   const order = first.length ? [...first, ...places.filter((one) => !chosen.includes(one.number))] : places;
   const drawn = [];
   const taken = [...reserved];
-  const isTaken = ([x0, y0, x1, y1]) => taken.some((t) => x0 < t[2] && x1 > t[0] && y0 < t[3] && y1 > t[1]);
+  const isTaken = ([x0, y0, x1, y1]) => taken.some((t) => x0 < t[2] + 8 && x1 > t[0] - 8 && y0 < t[3] && y1 > t[1]);
   const isOutside = ([x0, y0, x1, y1]) => x0 < 0 || y0 < 0 || x1 > view.width || y1 > view.height;
   let room = (view.width * view.height) / SPACE;
   for (const one of order) {

@@ -256,7 +256,7 @@
       for (const [x, y] of candidates(members[k], at, wide, high)) {
         const box = [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2];
         if (box[0] < 0 || box[1] < 0 || box[2] > width || box[3] > height) continue;
-        if (taken.some((one) => box[0] < one[2] && box[2] > one[0] && box[1] < one[3] && box[3] > one[1])) continue;
+        if (taken.some((one) => box[0] < one[2] + 8 && box[2] > one[0] - 8 && box[1] < one[3] && box[3] > one[1])) continue;
         // A row that is covered counts as much as 40 pixels.
         const cost = 40 * Math.log2(1 + covered(box)) + Math.hypot(x - xs[at], y - ys[at]);
         if (cost < least) [best, least] = [box, cost];
