@@ -64,7 +64,7 @@ export function redraw(moving = false) {
     lastFrame = isMoving ? now : 0;
     mapFacts.frames++;
     paint.draw(view, isMoving ? share : 1);
-    drawOver();
+    drawOver(isMoving);
   });
 }
 paint.again = redraw;
@@ -140,7 +140,7 @@ function reserve() {
   reserved = boxes.filter((box) => box.width).map((box) => [box.left - left, box.top - top, box.right - left, box.bottom - top]);
 }
 
-function drawOver() {
+function drawOver(isMoving) {
   const style = getComputedStyle(document.documentElement);
   pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   pen.clearRect(0, 0, view.width, view.height);
@@ -148,6 +148,7 @@ function drawOver() {
     chosen: [pointed, model.open].filter((number) => number !== null),
     covered: (x0, y0, x1, y1) => index.count(...toPosition(x0, y1), ...toPosition(x1, y0)),
     reserved,
+    isMoving,
   });
   if (hovered >= 0) {
     const [x, y] = pixelOf(hovered);

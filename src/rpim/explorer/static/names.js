@@ -60,11 +60,14 @@ function* candidates(one, width, height, toPixel) {
   }
 }
 
+let offsets = new Map(); // of each name from the middle of its class, when the map was last at rest
+
 /**
  * Draw names: of chosen classes first, then of larger ones; zooming in shows more. `covered` tells how many points a
- * rectangle covers, and `reserved` are rectangles of controls on the map. Returns the names with their boxes.
+ * rectangle covers, and `reserved` are rectangles of controls on the map. While the map moves, names stay beside their
+ * classes and none is added, because looking for places takes time. Returns the names with their boxes.
  */
-export function drawNames(pen, view, toPixel, places, { chosen, covered, reserved }) {
+export function drawNames(pen, view, toPixel, places, { chosen, covered, reserved, isMoving }) {
   const style = getComputedStyle(document.documentElement);
   const [ink, quiet, ground, font] = ["--ink", "--quiet", "--ground", "--font"].map((name) =>
     style.getPropertyValue(name),
@@ -75,6 +78,8 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
   const first = places.filter((one) => chosen.includes(one.number));
   const order = first.length ? [...first, ...places.filter((one) => !chosen.includes(one.number))] : places;
   const drawn = [];
+  const before = offsets;
+  if (!isMoving) offsets = new Map();
   const taken = [...reserved];
   const isTaken = ([x0, y0, x1, y1]) => taken.some((t) => x0 < t[2] + 8 && x1 > t[0] - 8 && y0 < t[3] && y1 > t[1]);
   const isOutside = ([x0, y0, x1, y1]) => x0 < 0 || y0 < 0 || x1 > view.width || y1 > view.height;
@@ -83,13 +88,15 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     const [px, py] = toPixel(one.x, one.y);
     const isChosen = chosen.includes(one.number);
     if (px < 0 || py < 0 || px > view.width || py > view.height || (!isChosen && room < 1)) continue;
+    if (isMoving && !isChosen && !before.has(one.number)) continue;
     const full = model.title(one.number);
     const name = full.length > 28 ? `${full.slice(0, 27)}…` : full;
     const weight = isChosen ? 700 : chosen.length ? 500 : 600;
     const colour = isChosen || !chosen.length ? ink : quiet;
     const { canvas, width, height } = sprite(name, weight, isChosen ? 14 : 12, colour, { ground, font, ratio });
     let [best, least] = [null, Infinity];
-    for (const [x, y] of candidates(one, width, height, toPixel)) {
+    const [dx, dy] = before.get(one.number) ?? [0, 0];
+    for (const [x, y] of isMoving ? [[px + dx, py + dy]] : candidates(one, width, height, toPixel)) {
       const box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2];
       if (isTaken(box) || isOutside(box)) continue;
       const cost = 40 * Math.log2(1 + covered(...box)) + Math.hypot(x - px, y - py); // a point is worth 40 pixels
@@ -99,6 +106,7 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     if (!best) continue;
     room--;
     taken.push(best);
+    if (!isMoving) offsets.set(one.number, [(best[0] + best[2]) / 2 - px, (best[1] + best[3]) / 2 - py]);
     drawn.push({ name, box: best });
     const [near, far] = [0, 1].map((d) => Math.min(Math.max([px, py][d], best[d] + 6), best[d + 2] - 6));
     if (Math.hypot(px - near, py - far) > 14) {
