@@ -405,13 +405,31 @@ def test_without_the_key_the_page_says_what_to_do(server, browser):
     assert problems == []
 
 
-def test_without_webgl_the_map_is_drawn_all_the_same(server, browser):
+CLIPPED = """[...document.querySelectorAll("button, select, input, h2")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".hidden"))
+  .filter((one) => {
+    const box = one.getBoundingClientRect();
+    return box.left < 0 || box.right > innerWidth || one.scrollWidth > one.clientWidth + 1;
+  })
+  .map((one) => one.outerHTML)"""
+
+
+def test_on_a_phone_nothing_is_clipped_and_the_map_is_drawn_without_webgl(checked_labels, server, browser):
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = open_page(context, server.start(), problems)
     page.goto(f"http://127.0.0.1:{server.port}/?renderer=canvas")
     page.wait_for_selector("body[data-ready]")
+    assert page.evaluate(CLIPPED) == []
+    page.locator("#class-list .class").first.click()
+    page.locator("#items .item").first.click()
+    expect(page.locator("#selection-count")).to_be_visible()
+    assert page.evaluate(CLIPPED) == []
+    page.locator("#move").click()
+    assert page.evaluate(CLIPPED) == []
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Map", exact=True).click()
+    assert page.evaluate(CLIPPED) == []
     assert page.evaluate("rpim.mapFacts.renderer") == "canvas"
     drawn = "[...document.getElementById('points').getContext('2d').getImageData(0, 0, 390, 400).data].some((v) => v)"
     end = time.monotonic() + 5
