@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits, make_blobs
 
 from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
-from rpim.cli.main import digits
+from rpim.cli.demo import digits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 OBJECTIVE = InfoMaxObjective(trade_off=0.1, weight_decay=0.01)

@@ -26,7 +26,7 @@ def classes(page: Page) -> None:
 def doubtful(page: Page) -> None:
     """The doubtful rows of another, two of them selected."""
     page.locator("#class-list .class").first.click()
-    page.get_by_role("button", name="Doubtful").click()
+    page.get_by_role("tab", name="Doubtful").click()
     page.wait_for_timeout(500)
     for k in (1, 2):
         page.locator("#items .item").nth(k).click()

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -219,6 +220,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
         assert line.split()[:3] == [f"r{issue.row}", issue.label, issue.suggested]
         assert f"{issue.label_quality:.1%}" in line
         assert f"[b]{WORDS[issue.row]}, {issue.row}" in line
+    assert lines[-2].startswith(f"To accept a suggestion: rpim classes {run} --accept ID (or all)")
     assert lines[-1] == f"{len(issues)} of 105 labels are probably wrong."
     assert command("classes", run, "--label-issues", "-o", "issues.csv") == (0, "", "")
     with open("issues.csv", newline="") as file:
@@ -239,6 +241,26 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
     assert command("export", run, "-o", "rows.csv")[0] == 0
     with open("rows.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [f"r{row}" for row in rows_of_issues]
+
+
+def test_suggestions_are_accepted_by_id_or_all_at_once(mislabelled, command, tmp_path):
+    shutil.copytree(mislabelled[0], tmp_path / "run")
+    first, *others = Discovery.load(tmp_path / "run").label_issues()
+    code, _, err = command("classes", "run", "--accept", f"r{first.row}", "--accept", "nowhere")
+    assert code == 2
+    assert err.startswith("rpim: 'nowhere' is not the id of a row with an undecided label issue: rpim classes run")
+    assert command("classes", "run", "--accept", f"r{first.row}") == (
+        0,
+        "1 suggestion accepted. rpim explore run lists and undoes decisions.\n",
+        "",
+    )
+    assert command("classes", "run", "--accept", f"r{first.row}")[0] == 2  # is decided
+    assert command("classes", "run", "--accept", "all")[1].startswith(f"{len(others)} suggestion")
+    assert command("classes", "run", "--accept", "all")[1].startswith("0 suggestions accepted")
+    assert command("export", "run", "-o", "decided.csv", "--decisions")[0] == 0
+    with open("decided.csv", newline="") as file:
+        final = {row["id"]: row["label"] for row in csv.DictReader(file)}
+    assert [final[f"r{one.row}"] for one in (first, *others)] == [one.suggested for one in (first, *others)]
 
 
 def test_without_label_issues_one_sentence_says_so(finished, command):

@@ -120,6 +120,10 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     # Find a class and look at its rows, whose markup is text.
     open_class(page, "new-1")
     expect(page.locator("#items .item").first).to_contain_text("<b>")
+    page.get_by_role("tab", name="Typical").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Doubtful", selected=True)).to_be_focused()
+    expect(page.get_by_role("tabpanel", name="Doubtful").locator(".item").first).to_be_visible()
     rows_of_new_1 = {name for name, label in final.items() if label == "new-1"}
     assert page.locator("#items .item").count() == len(rows_of_new_1)
 
@@ -150,13 +154,15 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
         page.get_by_label(f"Select {name} for merging").check()
     page.locator("#merge-checked").click()
     page.locator("#dialog").get_by_label(re.compile("new-2")).check()
-    page.locator("#dialog").get_by_role("button", name="Merge", exact=True).click()
+    page.keyboard.press("Enter")
     saved(page, "Saved: 2 classes are now new-2")
+    expect(page.locator("#class-list .class", has_text="new-2")).to_be_focused()
     assert sorted(row_names(page)) == ["<script>fox</script>", "ant", "bee", "new-2"]
     open_class(page, "new-2")
     page.keyboard.press("d")
     page.keyboard.press("Enter")
     saved(page, "is split into 2")
+    expect(page.locator("#items .item").first).to_be_focused()  # where the dialog was opened
     assert "new-2 (2)" in row_names(page)
     page.locator("#undo").click()
     saved(page, "Undone: split new-2 into 2")
@@ -175,10 +181,19 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     page.keyboard.press("Shift+ArrowDown")
     expect(page.locator("#selection-count")).to_have_text("2 selected")
     page.keyboard.press("m")
-    page.keyboard.type("bee")
-    page.locator("#dialog .choice", has_text="bee").last.click()
+    page.keyboard.type("be")
+    expect(page.locator("#dialog .fresh")).to_have_text("Make a new class “be”")
+    expect(page.locator("#pick-hint")).to_have_text("Enter takes bee.")
+    page.keyboard.type("tle")
+    page.keyboard.press("Enter")  # no class matches, and a new one is made by its button alone
+    expect(page.locator("#dialog")).to_be_visible()
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Enter")
     saved(page, "Saved: 2 rows moved to bee")
     expect(page.locator("#items .item")).to_have_count(len(ids) - 2)
+    expect(page.locator("#items .item").nth(1)).to_be_focused()  # in the place of the row that was moved
     page.locator("#items .item").first.focus()
     page.keyboard.press("x")
     saved(page, "Saved: 1 row marked as junk")
@@ -219,9 +234,10 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     page.locator("#dialog").get_by_role("button", name="Refit").click()
     expect(page.locator("#notice")).to_contain_text("Refitting")
     expect(page.locator("#version")).to_have_value("1", timeout=60_000)
-    page.get_by_role("button", name="Show changes").click()
-    expect(page.locator("#dialog")).to_contain_text("of 119 rows changed")
-    page.locator("#dialog").get_by_role("button", name="Close").click()
+    past = page.locator("#history-list .past")
+    expect(past.first).to_contain_text(re.compile(r"The refit changed the class of \d+ of 119 rows"))
+    expect(past.nth(1).locator("li").first).to_contain_text("mark 1 row as junk")
+    expect(past.nth(1).locator("li").last).to_contain_text("rename new-1 to <script>fox</script>")
     refitted = Discovery.load(animals / "refits" / "0001")
     assert sorted(row_names(page)) == sorted(refitted.classes.tolist())
     assert {"<script>fox</script>", "bee", "new-2"} <= set(refitted.model.known_classes_.tolist())
@@ -360,13 +376,60 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     assert problems == []
 
 
-def test_without_webgl_the_map_is_drawn_all_the_same(server, browser):
+def test_names_on_the_map_are_the_suggested_ones_and_do_not_overlap(server, browser):
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = open_page(context, server.start(), problems)
+    page.wait_for_function("rpim.mapFacts.names.some((one) => one.name.startsWith('elk'))")
+    names = page.evaluate("rpim.mapFacts.names")
+    assert sorted(one["name"].split()[0] for one in names) == ["ant", "bee", "cat", "dog", "elk"]
+    boxes = [one["box"] for one in names]
+    for k, (x0, y0, x1, y1) in enumerate(boxes):
+        assert not any(x0 < c and x1 > a and y0 < d and y1 > b for a, b, c, d in boxes[:k])
+    # Around each name there is room: fewer points than at the middle of its class.
+    covered = """(box) => [...Array(120).keys()].map(rpim.pixelOf)
+      .filter(([x, y]) => x > box[0] && x < box[2] && y > box[1] && y < box[3]).length"""
+    assert [page.evaluate(covered, box) for box in boxes] == [0] * 5
+    assert problems == []
+
+
+def test_without_the_key_the_page_says_what_to_do(server, browser):
+    problems: list[str] = []
+    server.start()
+    page = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark").new_page()
+    page.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
+    page.goto(f"http://127.0.0.1:{server.port}/")
+    expect(page.get_by_role("heading")).to_have_text("Open the address that rpim explore printed")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 22)"  # it has its styles
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert problems == []
+
+
+CLIPPED = """[...document.querySelectorAll("button, select, input, h2")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".hidden"))
+  .filter((one) => {
+    const box = one.getBoundingClientRect();
+    return box.left < 0 || box.right > innerWidth || one.scrollWidth > one.clientWidth + 1;
+  })
+  .map((one) => one.outerHTML)"""
+
+
+def test_on_a_phone_nothing_is_clipped_and_the_map_is_drawn_without_webgl(checked_labels, server, browser):
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = open_page(context, server.start(), problems)
     page.goto(f"http://127.0.0.1:{server.port}/?renderer=canvas")
     page.wait_for_selector("body[data-ready]")
+    assert page.evaluate(CLIPPED) == []
+    page.locator("#class-list .class").first.click()
+    page.locator("#items .item").first.click()
+    expect(page.locator("#selection-count")).to_be_visible()
+    assert page.evaluate(CLIPPED) == []
+    page.locator("#move").click()
+    assert page.evaluate(CLIPPED) == []
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Map", exact=True).click()
+    assert page.evaluate(CLIPPED) == []
     assert page.evaluate("rpim.mapFacts.renderer") == "canvas"
     drawn = "[...document.getElementById('points').getContext('2d').getImageData(0, 0, 390, 400).data].some((v) => v)"
     end = time.monotonic() + 5

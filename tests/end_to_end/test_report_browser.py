@@ -43,12 +43,13 @@ def visit(browser, address):
     """Open the page, and see to it that it says and asks for nothing."""
     contexts, heard = [], []
 
-    def open_page(scheme="light", width=1200, where=address, **more):
+    def open_page(scheme="light", width=1200, where=address, script="", **more):
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True, **more
         )
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(script)
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
         page.on("dialog", lambda dialog: (heard.append(f"dialog {dialog.message}"), dialog.dismiss()))
@@ -123,6 +124,74 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     assert len(seen) == 5
     for row, colour in seen.items():
         assert np.abs(np.array(colour) - shades[truth[row]]).max() < 12
+
+
+DRAWN = """
+  window.drawn = { points: [], names: [] };
+  const { arc, clearRect, fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.clearRect = function (...given) {
+    window.drawn = { points: [], names: [] };
+    clearRect.apply(this, given);
+  };
+  CanvasRenderingContext2D.prototype.arc = function (x, y, ...given) {
+    window.drawn.points.push([x, y]);
+    arc.call(this, x, y, ...given);
+  };
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    window.drawn.names.push({ text, x, y, wide: this.measureText(text).width });
+    fillText.call(this, text, x, y);
+  };
+"""
+
+
+def test_the_map_zooms_and_its_names_cover_no_rows_and_no_other_names(visit):
+    page = visit(script=DRAWN)
+
+    def drawn():
+        found = page.evaluate("drawn")
+        boxes = [(n["x"] - n["wide"] / 2, n["y"] - 6, n["x"] + n["wide"] / 2, n["y"] + 6) for n in found["names"]]
+        return np.array(found["points"]), np.array(boxes)
+
+    points, boxes = drawn()
+    assert (len(points), len(boxes)) == (240, 6)
+    for k, (x0, y0, x1, y1) in enumerate(boxes):
+        x, y = points.T
+        assert not ((x > x0) & (x < x1) & (y > y0) & (y < y1)).any()
+        a, b, c, d = boxes[:k].T
+        assert not ((x0 < c) & (x1 > a) & (y0 < d) & (y1 > b)).any()
+
+    # By keys, by buttons, and by the wheel with Ctrl, which leaves what is under the pointer where it is.
+    canvas = page.locator("#map-canvas")
+    canvas.focus()
+    page.keyboard.press("+")
+    np.testing.assert_allclose(np.ptp(drawn()[0], axis=0), 1.4 * np.ptp(points, axis=0), rtol=1e-4)
+    page.keyboard.press("0")
+    np.testing.assert_allclose(drawn()[0], points, atol=0.01)
+    page.locator("#zoom-in").click()
+    page.locator("#zoom-all").click()
+    np.testing.assert_allclose(drawn()[0], points, atol=0.01)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + points[0, 0], box["y"] + points[0, 1])
+    said = page.locator("#map-tip").inner_text()
+    before = drawn()[0]  # the class under the pointer is drawn last
+    at = np.abs(before - points[0]).sum(axis=1).argmin()
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.mouse.move(box["x"] + points[0, 0], box["y"] + points[0, 1] + 1)
+    playwright.expect(page.locator("#map-tip")).to_have_text(said, use_inner_text=True)
+    near = drawn()[0]
+    np.testing.assert_allclose(near[at], before[at], atol=4)  # a pointer is at whole pixels
+    assert np.ptp(near, axis=0).max() > 2 * np.ptp(before, axis=0).max()
+
+    # Dragging moves it, and is no click.
+    page.mouse.down()
+    page.mouse.move(box["x"] + points[0, 0] - 40, box["y"] + points[0, 1] + 1, steps=4)
+    page.mouse.up()
+    assert page.evaluate("location.hash") == ""
+    assert page.locator("#map-tip").is_hidden()
+    assert (drawn()[0] != near).any()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

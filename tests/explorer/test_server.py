@@ -105,11 +105,35 @@ def test_the_opened_address_gives_a_cookie_and_loses_the_key(stranger):
     assert stranger.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/state", "/api/pictures/0", "/api/events", "/nowhere"])
+NO_KEY = "The key is missing or outdated: open the address that rpim explore printed."
+
+
+@pytest.mark.parametrize("path", ["/static/main.js", "/api/state", "/api/pictures/0", "/api/events", "/nowhere"])
 def test_nothing_without_the_key(stranger, path):
     answer = stranger.get(path)
     assert answer.status_code == 401
-    assert answer.json()["problem"] == "The key is missing or outdated: open the address that rpim explore printed."
+    assert answer.json()["problem"] == NO_KEY
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "says"),
+    [
+        ({}, 401, NO_KEY),
+        ({"host": "127.0.0.1:9999"}, 421, "This page is only served to this machine"),
+        ({"origin": "http://evil.example"}, 403, "The request came from another page"),
+    ],
+)
+def test_the_page_without_the_key_says_what_to_do(stranger, headers, status, says):
+    answer = stranger.get("/", headers=headers)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert says in answer.text
+    assert "run <code>rpim explore RUN</code> again" in answer.text
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    sources = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
+    assert len(sources) == 3
+    assert [stranger.get(source).status_code for source in sources] == [200] * 3  # its styles need no key
+    assert stranger.post(sources[0], json={}).status_code == 401
 
 
 @pytest.mark.parametrize("token", ["wrong", "the-ke", "the-key ", "ключ", ""])
@@ -314,6 +338,25 @@ def test_a_name_with_markup_stays_text(client, decide):
     assert b"<script>alert(1)" in client.get("/api/export/csv").content
 
 
+def test_the_history_has_every_decision_also_those_undone(client, decide, post):
+    decide("rename", number=3, name="fox")
+    decide("merge", numbers=[3, 4])
+    decide("move", rows=[1, 2], name="<b>")
+    post("undo")
+    (run,) = client.get("/api/history").json()
+    assert (run["version"], run["changes"]) == (0, None)
+    assert [(one["description"], one["undone"]) for one in run["decisions"]] == [
+        ("rename new-1 to fox", False),
+        ("merge new-2 into fox", False),
+        ("move 2 rows to the new class <b>", True),
+    ]
+    assert [one["made"] for one in run["decisions"]] == sorted(one["made"] for one in run["decisions"])
+    post("undo")
+    decide("accept", number=4, accepted=True)  # takes the place of what was undone
+    (run,) = client.get("/api/history").json()
+    assert [one["description"] for one in run["decisions"]] == ["rename new-1 to fox", "accept new-2"]
+
+
 def test_events_tell_of_what_another_has_decided(bench, client, decide):
     before = bench.stamp()
     decide("rename", number=3, name="x")
@@ -350,6 +393,27 @@ def test_exports_agree_row_by_row(client, decide, animals):
         name: label for name, label in expected.items() if label is not None
     }
     assert client.get("/api/export/xlsx").status_code == 409
+
+
+def test_exports_carry_texts_and_metadata(client, bench):
+    texts = bench.rows.texts
+    assert texts is not None
+    of_csv = list(csv.DictReader(io.StringIO(client.get("/api/export/csv").text)))
+    assert [row["text"] for row in of_csv] == texts
+    assert [row["city <i>"] for row in of_csv[:3]] == ["<b>Bern</b>", "Ulm", "Ulm"]
+    of_parquet = pq.read_table(io.BytesIO(client.get("/api/export/parquet").content)).to_pylist()
+    assert [row["price"] for row in of_parquet] == [*range(119), np.inf]
+    of_jsonl = [json.loads(line) for line in client.get("/api/export/jsonl").text.splitlines()]
+    assert [row["price"] for row in of_jsonl] == [*range(119), None]  # JSON has no infinity
+    assert [row["text"] for row in of_jsonl] == texts
+
+
+def test_a_metadata_column_with_the_name_of_ours_gets_a_prefix(bench):
+    metadata = {"label": np.array(["x", ""] * 60, dtype=object), "junk": np.r_[np.nan, np.arange(119.0)]}
+    columns = exports.Decided.of(bench.versions, metadata=metadata).columns()
+    assert columns["label"][:2] == bench.versions.state().names()[:2]
+    assert columns["data_label"].tolist()[:2] == ["x", None]
+    assert columns["data_junk"].tolist()[:3] == [None, 0, 1]
 
 
 # What Label Studio asks of a task was read in its source: label-studio 1.23.2 (tasks/validation.py, and for the address
@@ -391,6 +455,9 @@ def test_the_command_exports_what_was_decided(animals, client, decide, command):
     labels = {json.loads(line)["label"] for line in Path("rows.jsonl").read_text().splitlines()}
     assert labels == {"ant", "bee", "cat", "fox", "new-2"}
     assert "exists already" in command("export", animals, "-o", "rows.jsonl", "--decisions")[2]
+    (animals.parent / "animals.npz").unlink()
+    out = command("export", animals, "-o", "rows.csv", "--decisions")[1]
+    assert out.startswith("120 rows written to rows.csv. Metadata columns are left out: The features of")
     assert "have no images" in command("export", animals, "-o", "folder", "--decisions")[2]
     assert "which cannot be written" in command("export", animals, "-o", "rows.xlsx", "--decisions")[2]
 
@@ -471,6 +538,20 @@ def test_labels_of_a_new_fit_worked_out_by_hand():
     assert made.n_classes == 2  # class 3 has no rows any more
 
 
+def test_new_classes_that_nobody_named_or_accepted_stay_new():
+    state = State.of_classes(np.arange(8), np.arange(8), n_known=2)
+    for decision in (
+        Merge((2, 3)),
+        Merge((4, 1)),
+        Rename(5, "fox"),
+        Accept(6),
+        Move(np.array([7], np.int32), 8, "owl"),
+    ):
+        state = decision.apply(state)
+    # 2 was merged but not named, 7 was left alone; 4 has the labels of the known class 1.
+    assert plan(state, np.zeros(8, dtype=bool), np.zeros(8, dtype=np.float32)).unnamed == ("2", "7")
+
+
 def test_of_a_reviewed_class_the_fifty_surest_are_labelled():
     state = State.of_classes(np.zeros(80, dtype=int), np.array([0]), n_known=0).changed(0, reviewed=True)
     made = plan(state, np.zeros(80, dtype=bool), np.linspace(0, 1, 80, dtype=np.float32))
@@ -501,6 +582,7 @@ def wait_for(job, seconds=60):
 @pytest.mark.slow
 def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals):
     decide("rename", number=3, name="fox")
+    decide("split", number=4, parts=2)
     decide("junk", rows=[0], junk=True)
     background = Background(bench)
     background.refit(0)
@@ -510,16 +592,26 @@ def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals)
     state = client.get("/api/state").json()
     assert state["version"] == 1
     assert [one["number"] for one in state["versions"]] == [0, 1]
-    assert sorted(names(state)) == ["ant", "bee", "cat", "fox", "new-2"]
+    assert sorted(names(state)) == ["ant", "bee", "cat", "fox", "new-2", "new-2 (2)"]
+    assert {one["name"] for one in state["classes"] if one["known"]} == {"ant", "bee", "cat", "fox"}
     assert state["junk"] == 1  # was left out
     assert state["undo"] is None
     assert "Another version" in decide("rename", 409, number=3, name="x")["problem"]
-    changes = client.get("/api/changes?version=1").json()
-    assert (changes["before"], changes["compared"]) == (0, 119)
-    assert changes["appeared"] == changes["vanished"] == []
+    refitted, run = client.get("/api/history").json()
+    assert (refitted["version"], refitted["decisions"], refitted["changes"]["compared"]) == (1, [], 119)
+    assert refitted["changes"]["appeared"] == refitted["changes"]["vanished"] == []
+    assert [one["description"] for one in run["decisions"]][1:] == ["split new-2 into 2", "mark 1 row as junk"]
     refitted = Discovery.load(animals / "refits" / "0001")
     assert len(refitted) == 119
-    assert "fox" in refitted.model.known_classes_
+    assert refitted.model.known_classes_.tolist() == ["ant", "bee", "cat", "fox"]
+    assert refitted.model.new_classes_.tolist() == ["new-2", "new-2 (2)"]
+    rows = features_of(animals / "refits" / "0001").rows()
+    free = refitted.labels[refitted.given == ""]
+    assert (refitted.model.predict(rows)[refitted.given == ""] == free).all()  # the head has the same order
+    # The next refit has the labels of this one, without a new decision.
+    again = plan(bench.versions.state(1), bench.versions[1].labelled, bench.versions[1].confidence)
+    assert set(again.labels.tolist()) == {"", "ant", "bee", "cat", "fox", "new-2", "new-2 (2)"}
+    assert again.unnamed == ("new-2", "new-2 (2)")
     assert refitted.model.objective.trade_off == 0.1
     np.testing.assert_array_equal(features_of(animals / "refits" / "0001").ids, refitted.ids)
     back = post("version", version=0)

@@ -455,6 +455,7 @@ def test_the_page_of_a_committee_lists_labels_that_look_wrong(seven, tmp_path):
     found = page_of(with_issue(seven), tmp_path)
     assert "Label issues Each label was held out from some members of the committee." in found.words
     assert "a bee bee" in found.words
+    assert "use rpim explore RUN or rpim classes RUN --accept ID." in found.words
     assert "2.0%" in found.words
     assert "#class-2" in [attrs.get("href") for attrs in found.named("a")]
     for part in (

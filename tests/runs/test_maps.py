@@ -50,3 +50,17 @@ def test_a_row_goes_to_the_nearer_of_its_neighbors():
     on_map = maps.interpolate_positions(rows, np.array([0, 1]), np.array([[0, 0], [10, 10]], dtype=np.float32))
     # Squared distances 0.02 and 1.62, so weights 2500 and 0.381.
     np.testing.assert_allclose(on_map[2], 10 * 0.381 / 2500.381, rtol=1e-3)
+
+
+def test_a_far_class_does_not_squeeze_the_others():
+    rng = np.random.RandomState(0)
+    near, far = rng.rand(300, 2).astype(np.float32), 50 + rng.rand(20, 2).astype(np.float32)
+    places = np.concatenate([near, far])
+    closed = maps.close_gaps(places)
+    assert np.ptp(closed, axis=0).max() < 3.5  # of 51 before
+    for group in (slice(300), slice(300, None)):  # inside a group nothing moves
+        moved = closed[group] - places[group]
+        np.testing.assert_allclose(moved, np.broadcast_to(moved[:1], moved.shape), atol=1e-5)
+    assert closed[300:].min() > closed[:300].max() + 0.5
+    np.testing.assert_allclose(maps.close_gaps(near), near, atol=1e-6)
+    np.testing.assert_array_equal(maps.close_gaps(np.ones((9, 2), dtype=np.float32)), 1)

@@ -233,6 +233,22 @@ def test_a_single_fit_stays_one(method):
     assert again(method(6, n_members=1), search_={}, n_members_=1, trade_off_=0.1)["n_members"] == 1
 
 
+def test_what_belongs_to_a_class_follows_it_behind_the_known_ones(fitted):
+    model = Discovery.load(fitted).model
+    old = {name: k for k, name in enumerate(model.classes_.tolist())}
+    prototypes, exemplars, stability = model.head_.prototypes, model.exemplars_, model.stability_
+    refit._keep_new(model, ("bee", "nobody"))
+    assert model.known_classes_.tolist() == ["ant", "cat", "dog"]
+    assert model.new_classes_.tolist() == ["bee", "new-1", "new-2"]
+    order = [old[name] for name in model.classes_.tolist()]
+    np.testing.assert_array_equal(model.head_.prototypes, prototypes[order])
+    np.testing.assert_array_equal(model.exemplars_.typical, exemplars.typical[order])
+    np.testing.assert_array_equal(np.array(order)[model.exemplars_.classes], exemplars.classes)
+    np.testing.assert_array_equal(model.stability_, stability[order])
+    refit._keep_new(model, ("ant", "cat", "dog"))  # a model needs a known class
+    assert model.known_classes_.tolist() == ["ant", "cat", "dog"]
+
+
 def test_suggested_classes_keep_their_names_too():
     model = RPIM(3)
     model.classes_ = np.array(["cat", "new-1", "new-2"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import InputError, choose
+from rpim._common.errors import InputError, choose, plural
 from rpim.cli.embed import TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import (
@@ -180,6 +182,12 @@ def classes(
     label_issues: Annotated[
         bool, typer.Option("--label-issues", help="List the labels that are probably wrong, most likely errors first.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Accept the class suggested for the row with this id, or for all; may be repeated."
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
@@ -188,6 +196,9 @@ def classes(
     from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
     from rpim.runs.versions import decided_names
 
+    if accept:
+        _accept_suggestions(run, accept)
+        return
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
     discovery = _load(run)
@@ -205,6 +216,9 @@ def classes(
             return
         if issues:
             print_label_issues(console, discovery, issues, summaries)
+            named = shlex.quote(str(run))
+            how = f"rpim classes {named} --accept ID (or all); rpim explore {named} shows each with its neighbors."
+            print_line(console, f"To accept a suggestion: {how}")
         print_line(console, counts.sentence())
     elif output is not None:
         write_classes(summaries, output, overwrite=overwrite)
@@ -213,6 +227,19 @@ def classes(
         for sentence in decided.notes(summaries):
             print_line(console, sentence)
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
+
+
+def _accept_suggestions(run: Path, ids: list[str]) -> None:
+    """Accept the classes suggested for label issues, as the explorer does."""
+    from rpim.runs.run_folder import REFITS_FOLDER
+    from rpim.runs.versions import Versions
+
+    if run.resolve().parent.name == REFITS_FOLDER:
+        raise InputError(f"{run} is a refit, whose decisions are in the run: give {run.resolve().parents[1]}.")
+    versions = Versions(run)
+    with contextlib.closing(versions.store):
+        n = versions.accept_suggestions(None if ids == ["all"] else ids)
+    typer.echo(f"{plural(n, 'suggestion')} accepted. rpim explore {shlex.quote(str(run))} lists and undoes decisions.")
 
 
 def _not_checked(run: Path, discovery: Discovery) -> str:

@@ -68,7 +68,7 @@ class Background:
         def prepare(folder: Path) -> list[str]:
             for left in self._refits.glob(".*.partial-*"):  # left by a refit that was cancelled while writing
                 shutil.rmtree(left, ignore_errors=True)
-            made = plan(versions.state(version), bench.labelled, versions[version].confidence)
+            made = plan(versions.state(version), versions[version].labelled, versions[version].confidence)
             write_job(folder / JOB, made, version, number)
             features = [] if bench.features_path is None else [bench.features_path.resolve()]
             return [str(path) for path in (versions.run, folder / JOB, versions.folder(number), *features)]

@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line
 from rpim._common.files import check_writable, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
 from rpim.runs.decisions import State
+from rpim.runs.run_folder import features_of
 from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
@@ -41,23 +44,32 @@ class Decided:
     state : State
         The current state of the exported version.
     version : Version
+    metadata : dict of str to array
+        The metadata columns of the features.
     """
 
     versions: Versions
     state: State
     version: Version
+    metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, versions: Versions, number: int | None = None) -> Decided:
+    def of(
+        cls, versions: Versions, number: int | None = None, metadata: Mapping[str, NDArray[Any]] | None = None
+    ) -> Decided:
         """The decisions about a version (default: the active one)."""
         number = versions.active if number is None else number
-        return cls(versions, versions.state(number), versions[number])
+        return cls(versions, versions.state(number), versions[number], metadata or {})
 
     def columns(self) -> dict[str, Any]:
-        """Id, final label (none for junk and rejected rows), fitted class, confidence and flags of each row."""
+        """Id, final label (none for junk and rejected rows), fitted class, confidence and flags of each row.
+
+        They are followed by its text, path and metadata columns, where it has them. A metadata column with the name of
+        one of ours gets the prefix "data_".
+        """
         rows, names = self.versions.rows, self.state.names()
         found = self.version.state.names()
-        return {
+        columns: dict[str, Any] = {
             "id": rows.ids,
             "label": [name or None for name in names],
             "found": [name or None for name in found],
@@ -66,6 +78,13 @@ class Decided:
             "by_hand": self.state.by_hand,
             "junk": self.state.junk,
         }
+        columns |= {name: values for name, values in (("text", rows.texts), ("path", rows.paths)) if values is not None}
+        for name, values in self.metadata.items():
+            while name in columns:
+                name = f"data_{name}"
+            is_missing = values == "" if values.dtype.kind == "O" else np.isnan(values)
+            columns[name] = np.ma.masked_array(values, is_missing)
+        return columns
 
     def write(self, file: BinaryIO, form: str) -> None:
         """Write one of `SUFFIXES` to an open file."""
@@ -94,8 +113,14 @@ def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite
     with contextlib.closing(versions.store):
         decided = Decided.of(versions)
     if target.suffix:
+        check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
+        left_out = ""
+        try:
+            decided = replace(decided, metadata=features_of(run).columns)
+        except InputError as error:
+            left_out = f" Metadata columns are left out: {first_line(error)}"
         export(decided, target, overwrite=overwrite)
-        return f"{len(versions):,} rows written to {target}."
+        return f"{len(versions):,} rows written to {target}.{left_out}"
     pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images)
     if not pictures:
         raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")
@@ -116,13 +141,18 @@ def _parquet(decided: Decided, file: BinaryIO) -> None:
 
 def _jsonl(decided: Decided, file: BinaryIO) -> None:
     columns = {
-        name: values.tolist() if isinstance(values, np.ndarray) else values
+        name: _json_values(values.tolist() if isinstance(values, np.ndarray) else values)
         for name, values in decided.columns().items()
     }
     for record in zip(*columns.values(), strict=True):
         line = dict(zip(columns, record, strict=True))
         line["confidence"] = round(line["confidence"], 6)
         file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+
+
+def _json_values(values: list[Any]) -> list[Any]:
+    """JSON has no infinite numbers."""
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
 
 
 def _label_studio(decided: Decided, file: BinaryIO) -> None:

@@ -42,12 +42,15 @@ class Plan:
     before : (n,) str
         The previous class of each row, so that discovered classes keep their names.
     n_classes : int
+    unnamed : tuple of str
+        New classes that no person has named or accepted: they stay new even if some of their rows are labelled.
     """
 
     rows: IntArray
     labels: NDArray[np.str_]
     before: NDArray[np.str_]
     n_classes: int
+    unnamed: tuple[str, ...] = ()
 
 
 def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> Plan:
@@ -63,8 +66,9 @@ def plan(state: State, labelled: BoolArray, confidence: NDArray[np.float32]) -> 
             rows = state.rows_of(number)
             has_label[rows[np.argsort(-confidence[rows], kind="stable")[:MOST_CONFIDENT]]] = True
     kept = np.flatnonzero(~state.junk).astype(np.int32)
+    unnamed = (info.name for info in state.classes.values() if not (info.known or info.named or info.accepted))
     n_classes = sum(size > 0 for size in state.sizes().values())
-    return Plan(kept, np.where(has_label, names, "")[kept], names[kept], n_classes)
+    return Plan(kept, np.where(has_label, names, "")[kept], names[kept], n_classes, tuple(unnamed))
 
 
 def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDArray[np.str_]) -> list[str]:
@@ -102,7 +106,7 @@ def inherited_names(names: list[str], n_known: int, found: IntArray, before: NDA
 
 def write_job(path: Path, made: Plan, version: int, number: int) -> None:
     """Write the child's input: the plan, the parent version, and the number of the new version."""
-    np.savez(path, **vars(made), version=version, number=number)
+    np.savez(path, **{**vars(made), "unnamed": np.array(made.unnamed, dtype=np.str_)}, version=version, number=number)
 
 
 def number_of_job(path: Path) -> int:
@@ -132,7 +136,8 @@ def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = N
 
     source = features_path or recorded_features_path(run, dict(read_run_file(run)["provenance"]))
     with open_npz(job) as stored:
-        made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]))
+        unnamed = tuple(stored["unnamed"].tolist())
+        made = Plan(stored["rows"], stored["labels"], stored["before"], int(stored["n_classes"]), unnamed)
         version = int(stored["version"])
     features = dataclasses.replace(features_of(run, features_path).subset(made.rows), labels=made.labels)
     model = _unfitted_copy(Predictor.load(run).model, made.n_classes)
@@ -141,6 +146,7 @@ def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = N
         views = features.rows_of_views(model.normalize) if model.uses_views else []
         model.fit(features.rows(normalize=model.normalize), made.labels, views)
         _keep_names(model, made)
+        _keep_new(model, made.unnamed)
         discovery = Discovery.from_fit(model, features, source=source.resolve(), duration=time.monotonic() - start)
     discovery.provenance["refit"] = {"of": str(run.resolve()), "version": version}
     target.parent.mkdir(exist_ok=True)
@@ -173,6 +179,29 @@ def _keep_names(model: DiscoveryEstimator, made: Plan) -> None:
     model.labels_ = name_rows(codes, model.classes_)
     if isinstance(model, InfoMaxEstimator):
         model.label_issues_ = [issue._replace(suggested=called[issue.suggested]) for issue in model.label_issues_]
+
+
+def _keep_new(model: DiscoveryEstimator, unnamed: tuple[str, ...]) -> None:
+    """Make labelled classes without a name new classes again: they follow the known ones."""
+    import torch
+
+    from rpim.estimators.infomax import InfoMaxEstimator
+
+    n_fitted, is_new = len(model.known_classes_), np.isin(model.known_classes_, np.array(unnamed, dtype=np.str_))
+    if not is_new.any() or is_new.all():  # a model needs a known class
+        return
+    order = np.concatenate([np.argsort(is_new, kind="stable"), np.arange(n_fitted, len(model.classes_))])
+    n_known = n_fitted - int(is_new.sum())
+    model.classes_ = model.classes_[order]
+    model.known_classes_, model.new_classes_ = model.classes_[:n_known], model.classes_[n_known:]
+    head = model.head_
+    places = torch.from_numpy(order).to(head.prototypes.device)
+    head.prototypes = head.prototypes[places]
+    head.offsets = None if head.offsets is None else head.offsets[places]
+    if isinstance(model, InfoMaxEstimator):
+        model.exemplars_ = model.exemplars_.renumbered(places.argsort(), len(order))
+        if model.n_members_ > 1:
+            model.stability_ = model.stability_[order]
 
 
 class _ProgressEmitter:

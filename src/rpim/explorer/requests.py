@@ -8,6 +8,7 @@ needs the token. Pydantic validates the contents.
 from __future__ import annotations
 
 import hmac
+import html
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -33,6 +34,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+PUBLIC = ("/static/tokens.css", "/static/refused.css", "/static/icon.svg")
+"""Served without the key, for the page that asks for it."""
 HEADERS = {
     b"content-security-policy": POLICY.encode(),
     b"x-content-type-options": b"nosniff",
@@ -70,17 +73,27 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        is_page = scope["path"] == "/"
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if headers.get("host", "") not in self._hosts:
             await _refuse(
-                send, 421, "This page is only served to this machine: open the address that rpim explore printed."
+                send,
+                421,
+                "This page is only served to this machine: open the address that rpim explore printed.",
+                is_page,
             )
         elif not self._is_our_page(scope["method"], headers):
-            await _refuse(send, 403, "The request came from another page: open the address that rpim explore printed.")
-        elif scope["path"] == "/" and given and self._is_key(given):
+            await _refuse(
+                send, 403, "The request came from another page: open the address that rpim explore printed.", is_page
+            )
+        elif is_page and given and self._is_key(given):
             await self._welcome(send)
+        elif scope["path"] in PUBLIC and scope["method"] == "GET":
+            await self._answer(scope, receive, send)
         elif not self._is_key(self._from_cookie(headers.get("cookie", ""))):
-            await _refuse(send, 401, "The key is missing or outdated: open the address that rpim explore printed.")
+            await _refuse(
+                send, 401, "The key is missing or outdated: open the address that rpim explore printed.", is_page
+            )
         else:
             await self._answer(scope, receive, send)
 
@@ -139,10 +152,43 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    headers = {**HEADERS, b"content-type": b"application/json"}
+_REFUSED = """<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <meta name="color-scheme" content="light dark">
+  <title>rpim explorer: open the printed address</title>
+  <link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+  <link rel="stylesheet" href="/static/tokens.css">
+  <link rel="stylesheet" href="/static/refused.css">
+</head>
+<body>
+  <main>
+    <h1>Open the address that rpim explore printed</h1>
+    <p>{sentence}</p>
+    <ul>
+      <li>The address is in the terminal where <code>rpim explore RUN</code> runs. It looks like
+        <code>http://127.0.0.1:PORT/?token=…</code>; open it as a whole, with its key.</li>
+      <li>Every start makes a new key, so an address of an earlier start no longer works.</li>
+      <li>If the terminal is closed, run <code>rpim explore RUN</code> again. All decisions are saved in the run
+        folder.</li>
+      <li>From another machine, forward the same port: <code>ssh -L PORT:127.0.0.1:PORT HOST</code>.</li>
+    </ul>
+  </main>
+</body>
+</html>
+"""
+
+
+async def _refuse(send: Send, status: int, sentence: str, is_page: bool = False) -> None:
+    if is_page:
+        kind, body = b"text/html; charset=utf-8", _REFUSED.format(sentence=html.escape(sentence))
+    else:
+        kind, body = b"application/json", json.dumps({"problem": sentence})
+    headers = {**HEADERS, b"content-type": kind}
     await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
-    await send({"type": "http.response.body", "body": json.dumps({"problem": sentence}).encode()})
+    await send({"type": "http.response.body", "body": body.encode()})
 
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]

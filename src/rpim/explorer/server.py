@@ -22,10 +22,11 @@ from rpim._version import __version__
 from rpim.explorer.background import Background
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
 from rpim.explorer.pictures import SIZES
-from rpim.explorer.refit import changes
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
 from rpim.explorer.workbench import ORDERS, Workbench
+from rpim.runs.assignments import UNSTABLE
+from rpim.runs.maps import close_gaps
 
 BINARY = "application/octet-stream"
 JUNK_CODE = -2
@@ -101,6 +102,7 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
             "shows": "images" if bench.pictures else "texts" if bench.texts is not None else "ids",
             "images_moved": bench.pictures.missing(),
             "columns": bench.columns(),
+            "unstable": UNSTABLE,
             "map": bench.map_kind,
             "rpim": __version__,
         }
@@ -110,8 +112,9 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         return JSONResponse(bench.summary())
 
     @app.get("/api/map")
-    def places() -> Response:
-        return Response(bench.map.astype("<f4").tobytes(), media_type=BINARY, headers={"x-map": bench.map_kind})
+    def positions() -> Response:
+        places = close_gaps(bench.map).astype("<f4")
+        return Response(places.tobytes(), media_type=BINARY, headers={"x-map": bench.map_kind})
 
     @app.get("/api/codes")
     def codes() -> Response:
@@ -199,14 +202,9 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
         versions.store.activate(asked.version)
         return JSONResponse(bench.summary())
 
-    @app.get("/api/changes")
-    def changed(version: Row) -> Any:
-        if version not in versions.numbers():
-            raise InputError("The version no longer exists: choose another.")
-        parent = versions[version].parent
-        if parent is None:
-            raise InputError("Version 0 is the run itself, which has no parent: choose a later version.")
-        return {"before": parent, **changes(versions.state(parent), versions[version].state)}
+    @app.get("/api/history")
+    def history() -> Any:
+        return bench.history()
 
 
 def _serve_jobs(app: FastAPI, bench: Workbench, background: Background) -> None:
@@ -218,8 +216,9 @@ def _serve_jobs(app: FastAPI, bench: Workbench, background: Background) -> None:
             raise InputError(f"There is no format {form[:20]!r}: choose among {', '.join(SUFFIXES)}.")
         name = f"rpim-{bench.versions.active}{SUFFIXES[form]}"
         kind = mimetypes.guess_type(name)[0] or BINARY
+        decided = Decided.of(bench.versions, metadata=bench.metadata)
         headers = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(Decided.of(bench.versions).bytes(form), media_type=kind, headers=headers)
+        return Response(decided.bytes(form), media_type=kind, headers=headers)
 
     @app.post(f"/api/export/{IMAGE_FOLDERS}")
     def folders(asked: Keyed) -> Any:

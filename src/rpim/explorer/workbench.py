@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rpim._common.files import load_npy, replacing
 from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
 from rpim.explorer.pictures import Pictures
+from rpim.explorer.refit import changes
 from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
@@ -59,6 +60,7 @@ class Workbench:
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
         texts = {"given": self.rows.given, "split": given.split, "truth": given.truth}
         self._labels = {name: values for name, values in texts.items() if values is not None}
+        self.metadata = given.columns
         self._metadata_columns = [(name, values) for name, values in given.columns.items() if has_values(values)]
         self._coloured: dict[str, Column] = {}
         self._suggested: dict[int, dict[int, str]] = {}
@@ -257,6 +259,24 @@ class Workbench:
             "redo": timeline.redo_description(active),
             "stamp": self.stamp(),
         }
+
+    def history(self) -> list[dict[str, Any]]:
+        """The active version and those it was refitted from: the decisions about each, and what the refit changed."""
+        found, number = [], self.versions.active
+        while True:
+            version, decisions = self.versions[number], self.versions.timeline.history(number)
+            parent = version.parent if version.parent in self.versions.numbers() else None
+            found.append(
+                {
+                    "version": number,
+                    "created": version.created,
+                    "decisions": [asdict(one) for one in decisions],
+                    "changes": None if parent is None else changes(self.versions.state(parent), version.state),
+                }
+            )
+            if parent is None:
+                return found
+            number = parent
 
     def stamp(self) -> str:
         """Changes with every decision, undo, redo or change of version, and when names are suggested."""

@@ -26,6 +26,7 @@ from rpim.runs.maps import (
     N_DIRECTIONS,
     UMAP_MAP,
     FloatArray,
+    close_gaps,
     interpolate_positions,
     kind_of_map,
     leading,
@@ -127,9 +128,10 @@ def refined(discovery: Discovery, features: FeatureSet) -> FloatArray:
 def for_the_page(found: PageMap, discovery: Discovery, classes: list[ClassFacts], sheet: Sheet | None = None) -> str:
     """The map as JSON: positions, classes and confidence as base64 bytes, captions as text."""
     codes = class_codes(discovery.labels, discovery.classes)[found.rows]
-    middle = (found.places.max(axis=0) + found.places.min(axis=0)) / 2
-    extent = float(np.ptp(found.places, axis=0).max()) or 1.0
-    within = 0.5 + (found.places - middle) / extent  # (S, 2), the longer side from 0 to 1
+    places = close_gaps(found.places)
+    middle = (places.max(axis=0) + places.min(axis=0)) / 2
+    extent = float(np.ptp(places, axis=0).max()) or 1.0
+    within = 0.5 + (places - middle) / extent  # (S, 2), the longer side from 0 to 1
     facts = {
         "rows": found.rows.tolist(),
         "places": _bytes((within * 65535).round().astype("<u2")),

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rpim._common.errors import InputError, first_line
@@ -104,6 +105,12 @@ class Store:
         with self._locked():
             found = self._database.execute("SELECT body, rows FROM decisions WHERE number = ?", (number,)).fetchone()
             return decode(*found)
+
+    def made(self, number: int) -> str:
+        """When a decision was made, in ISO 8601."""
+        with self._locked():
+            (found,) = self._database.execute("SELECT made FROM decisions WHERE number = ?", (number,)).fetchone()
+        return str(found)
 
     def before(self, number: int) -> int:
         """The parent of a decision; 0 for the first."""
@@ -216,6 +223,16 @@ KEPT = 64
 """Number of cached states: 1.2 MB each for 200,000 rows."""
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A decision in the history of a version."""
+
+    number: int
+    made: str
+    description: str
+    undone: bool
+
+
 class Timeline:
     """The state after each decision, with a cache; decisions are immutable, so cached states stay valid.
 
@@ -230,6 +247,7 @@ class Timeline:
         self.store = store
         self._initial = initial
         self._states: OrderedDict[int, State] = OrderedDict()
+        self._entries: dict[int, tuple[str, str]] = {}
         self._lock = threading.RLock()
 
     def state(self, version: int) -> State:
@@ -272,6 +290,21 @@ class Timeline:
         """Description of what redo would repeat; None if there is nothing."""
         after = self.store.after(version, self.store.current(version))
         return None if after is None else self._words(version, after)
+
+    def history(self, version: int) -> list[Entry]:
+        """The decisions about a version, in order: those made, then those that redo would repeat."""
+        with self._lock:
+            made = self.store.path_to(self.store.current(version))
+            undone, last = [], made[-1] if made else START
+            while (after := self.store.after(version, last)) is not None:
+                undone.append(after)
+                last = after
+            for number in (*made, *undone):
+                if number not in self._entries:  # decisions are immutable
+                    self._entries[number] = self.store.made(number), self._words(version, number)
+        return [
+            Entry(number, *self._entries[number], undone=k >= len(made)) for k, number in enumerate((*made, *undone))
+        ]
 
     def _words(self, version: int, number: int) -> str:
         return self.store.read(number).describe(self._state_at(version, self.store.before(number)))

@@ -34,12 +34,15 @@ class ClassInfo:
         A person has accepted it.
     reviewed : bool
         A person has renamed, accepted, merged or split it; a refit uses its rows as labels.
+    named : bool
+        A person has named it; a known class has the name of its labels.
     """
 
     name: str
     known: bool
     accepted: bool = False
     reviewed: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +139,8 @@ class Rename:
 
     def apply(self, state: State) -> State:
         """The state after the decision."""
-        return state.changed(self.number, name=state.available_name(self.name, but=self.number), reviewed=True)
+        name = state.available_name(self.name, but=self.number)
+        return state.changed(self.number, name=name, reviewed=True, named=True)
 
     def describe(self, state: State) -> str:
         """Short description, for a button or a list."""
@@ -237,7 +241,7 @@ class Move:
             state.info(self.to)
             classes, next_class = dict(state.classes), state.next_class
         else:
-            info = ClassInfo(state.available_name(self.name), known=False, reviewed=True)
+            info = ClassInfo(state.available_name(self.name), known=False, reviewed=True, named=True)
             classes, next_class = {**state.classes, self.to: info}, self.to + 1
         rows = state.checked_rows(self.rows)
         class_of, junk, by_hand = state.class_of.copy(), state.junk.copy(), state.by_hand.copy()

@@ -20,6 +20,8 @@ UMAP_MAP, PRINCIPAL_MAP = "UMAP", "principal directions"
 N_DIRECTIONS = 50
 """Number of principal directions given to UMAP: more are slower and did not change the maps we inspected."""
 N_NEIGHBORS = 15
+_MAX_GAPS = 3
+"""Maximum number of gaps that are shortened along each direction."""
 _N_ANCHORS = 5
 """Number of nearest fitted rows that determine the position of another row."""
 
@@ -86,6 +88,31 @@ def leading(rows: NDArray[np.floating], n_directions: int, *, centred: bool = Fa
     for block in row_blocks(n_rows, n_features):
         reduced[block] = (rows[block] - middle) @ directions
     return reduced
+
+
+def close_gaps(places: FloatArray) -> FloatArray:
+    """Shorten wide empty gaps, so that a class far from all others does not squeeze them. (N, 2)
+
+    Along each direction, a gap wider than a third of the extent of everything else is shortened to that. The distance
+    of groups that UMAP or t-SNE places far apart has no meaning; positions within a group do not change.
+
+    >>> near, far = np.arange(4, dtype=np.float32), np.arange(90, 94, dtype=np.float32)
+    >>> close_gaps(np.stack([np.r_[near, far], np.r_[near, near]], axis=1))[:, 0].tolist()
+    [0.0, 1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 8.0]
+    """
+    closed = np.empty_like(places)
+    for axis, along in enumerate(places.T.astype(np.float64)):
+        order = np.argsort(along, kind="stable")
+        gaps = np.diff(along[order], prepend=along[order[:1]])
+        extent = gaps.sum()
+        for place in np.argsort(-gaps, kind="stable")[:_MAX_GAPS]:
+            others = extent - gaps[place]
+            if gaps[place] <= others / 3 or others <= 0:
+                break
+            extent = others
+        limit = extent / 3
+        closed[order, axis] = along[order[:1]] + np.minimum(gaps, limit).cumsum() if extent > 0 else along[order]
+    return closed
 
 
 def interpolate_positions(rows: FloatArray, fitted: NDArray[np.int64], on_map: FloatArray) -> FloatArray:

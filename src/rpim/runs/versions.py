@@ -11,6 +11,7 @@ import dataclasses
 import shlex
 import shutil
 import tempfile
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from rpim.data.labels import unlabelled_rows
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.class_summaries import ClassSummary
 from rpim.runs.decision_store import Store, Timeline
-from rpim.runs.decisions import NO_CLASS, Accept, BoolArray, IntArray, Rename, State
+from rpim.runs.decisions import NO_CLASS, Accept, BoolArray, IntArray, Move, Rename, State
 from rpim.runs.run_folder import ASSIGNMENTS_FILE, DECISIONS_FILE, REFITS_FOLDER, read_run_file, reading
 
 
@@ -102,6 +103,8 @@ class Version:
     expected_accuracy: float | None
     """On unlabelled rows of known classes; None without held-out labels."""
     label_issues: LabelIssues
+    labelled: BoolArray
+    """The rows with a label in this fit: of a refit, also those that a person's decisions labelled."""
     parent: int | None
     """The version whose decisions it was refitted with; None for the run itself."""
 
@@ -160,6 +163,31 @@ class Versions:
         version, now = self[number], self.state(number)
         return version.label_issues.open(version.state, now, self._decided(number))
 
+    def accept_suggestions(self, ids: Sequence[str] | None = None) -> int:
+        """Move rows with label issues to their suggested classes, in the active version; return their number.
+
+        Parameters
+        ----------
+        ids : sequence of str, optional
+            Ids of the rows (default: all undecided label issues).
+        """
+        active = self.active
+        issues = self.label_issues(active)
+        place = {str(self.rows.ids[row]): k for k, row in enumerate(issues.rows.tolist())}
+        for name in ids or ():
+            if name not in place:
+                raise InputError(
+                    f"{name!r} is not the id of a row with an undecided label issue: rpim classes "
+                    f"{shlex.quote(str(self.run))} --label-issues lists them."
+                )
+        chosen = np.arange(len(issues)) if ids is None else np.array(sorted({place[name] for name in ids}))
+        for number in dict.fromkeys(issues.suggested[chosen].tolist()):
+            self._move(active, np.sort(issues.rows[chosen][issues.suggested[chosen] == number]), number)
+        return len(chosen)
+
+    def _move(self, number: int, rows: IntArray, to: int) -> None:
+        self.timeline.decide(number, lambda state: Move(rows, to), uuid.uuid4().hex)
+
     def _decided(self, number: int) -> BoolArray:
         """Rows assigned by a person, in this version or one of its parents."""
         by_hand = self.state(number).by_hand
@@ -197,6 +225,7 @@ class Versions:
             fitted.get("n_members_", 1),
             fitted.get("expected_accuracy_"),
             LabelIssues.of(found, classes, rows),
+            _spread(found.labelled, rows, n, False),
             facts["provenance"].get("refit", {}).get("version"),
         )
 

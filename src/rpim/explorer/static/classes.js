@@ -29,7 +29,8 @@ function shown() {
 export function drawClasses() {
   if (!model.state) return;
   for (const number of checked) if (!model.byNumber.has(number)) checked.delete(number);
-  const focused = document.activeElement?.closest?.("#class-list li")?.dataset.number;
+  const held = document.activeElement?.closest?.("#class-list li") ? document.activeElement : null;
+  const focused = held?.closest("li").dataset.number;
   const classes = shown();
   list.replaceChildren(...classes.map(line));
   if (which === "all") list.append(...asides());
@@ -38,7 +39,7 @@ export function drawClasses() {
     `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
   byId("merge-bar").hidden = checked.size < 2;
   byId("merge-count").textContent = `${checked.size} selected`;
-  if (focused) list.querySelector(`li[data-number="${focused}"] .class`)?.focus();
+  if (focused) list.querySelector(`li[data-number="${focused}"] ${held.tagName === "INPUT" ? "input" : ".class"}`)?.focus();
 }
 
 /** Rows outside of all classes, which can be inspected and restored. */
@@ -102,14 +103,19 @@ function line(one) {
       },
       el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
       el("span", { className: "name", title: one.name }, one.name),
-      el("span", { className: "size", "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en")),
+      el("span", { className: "size" }, badge, el("span", { "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en"))),
       one.suggested ? el("span", { className: "hint" }, one.suggested) : null,
       el(
         "span",
-        { className: "confidence" },
-        el("span", { className: "meter", "aria-hidden": "true" }, el("i", { style: { width: percent(one.confidence) } })),
-        el("span", {}, `${percent(one.confidence)} confidence`),
-        badge,
+        { className: "measures" },
+        one.stability === null || one.stability === undefined
+          ? null
+          : el(
+              "span",
+              { className: one.stability < model.run?.unstable ? "low" : "" },
+              `stability ${percent(one.stability)}`,
+            ),
+        el("span", {}, `confidence ${percent(one.confidence)}`),
       ),
     ),
   );
@@ -139,4 +145,4 @@ byId("merge-none").onclick = () => {
   drawClasses();
 };
 
-for (const what of ["state", "open", "theme"]) model.on(what, drawClasses);
+for (const what of ["state", "run", "open", "theme"]) model.on(what, drawClasses);

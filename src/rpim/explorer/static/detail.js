@@ -6,17 +6,18 @@ import { askMergeInto, askSplit } from "/static/dialogs.js";
 import { byId, count, el, percent } from "/static/dom.js";
 import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
+import { hideHistory, showHistory } from "/static/history.js";
 import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
 
 const head = byId("detail-head");
 const ORDERS = [
-  ["typical", "Typical"],
-  ["doubtful", "Doubtful"],
-  ["nearby", "Nearby rows of other classes"],
+  ["typical", "Typical", "Rows with the highest confidence"],
+  ["doubtful", "Doubtful", "Rows with the lowest confidence"],
+  ["nearby", "Nearby", "Nearest rows of other classes"],
 ];
 const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, similar, label_issues
+let showing = { kind: "none" }; // none, class, selection, similar, label_issues, history
 let renaming = false;
 
 export const isRenaming = () => renaming;
@@ -107,19 +108,18 @@ function drawClass(one) {
     ),
     el(
       "div",
-      { className: "orders", role: "group", "aria-label": "Which rows" },
-      ...ORDERS.map(([key, name]) =>
+      { className: "orders", role: "tablist", "aria-label": "Which rows", onkeydown: changeTab },
+      ...ORDERS.map(([key, name, title]) =>
         el(
           "button",
           {
-            "aria-pressed": String(order === key),
-            "aria-controls": "items",
-            data: { order: key },
-            onclick: () => {
-              order = key;
-              drawHead();
-              fill();
-            },
+            id: `tab-${key}`,
+            role: "tab",
+            "aria-selected": String(order === key),
+            "aria-controls": "rows",
+            tabIndex: order === key ? 0 : -1,
+            title,
+            onclick: () => showOrder(key),
           },
           name,
         ),
@@ -128,16 +128,35 @@ function drawClass(one) {
   );
 }
 
+function showOrder(key) {
+  order = key;
+  drawHead();
+  fill();
+}
+
+/** Arrow keys, Home and End between the tabs. */
+function changeTab(event) {
+  const at = ORDERS.findIndex(([key]) => key === order);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  const [key] = ORDERS.at(to % ORDERS.length);
+  showOrder(key);
+  byId(`tab-${key}`).focus();
+}
+
 /** Redraw, keeping the focus. */
 function drawHead() {
   const held = head.contains(document.activeElement) ? document.activeElement : null;
   redraw();
-  const same = held?.dataset.order ? `[data-order="${held.dataset.order}"]` : held?.id ? `#${held.id}` : null;
-  if (same) head.querySelector(same)?.focus();
+  if (held) ((held.id && head.querySelector(`#${held.id}`)) || byId("detail-title")).focus();
 }
 
 function redraw() {
   const one = showing.kind === "class" ? model.byNumber.get(model.open) : null;
+  const rows = byId("rows");
+  for (const [name, value] of Object.entries({ role: "tabpanel", "aria-labelledby": `tab-${order}` }))
+    one ? rows.setAttribute(name, value) : rows.removeAttribute(name);
   if (one) {
     drawClass(one);
     return;
@@ -151,6 +170,7 @@ function redraw() {
     selection: `${count(model.selected.size, "row")} selected`,
     similar: "Similar rows",
     label_issues: "Label issues",
+    history: "History",
   }[showing.kind];
   const below = {
     none: () => [
@@ -162,6 +182,7 @@ function redraw() {
         "Members of the committee that did not see these labels are confident of another class. Most likely errors first.",
       ),
     ],
+    history: () => [quiet("Every decision, latest first, and what each refit changed. Undo and redo are at the top.")],
   }[showing.kind] ?? (() => [el("div", { className: "actions" }, back)]);
   head.replaceChildren(el("h2", { id: "detail-title", tabIndex: -1 }, title), ...below());
 }
@@ -180,11 +201,13 @@ function aboutTheFit() {
 }
 
 function fill(keep = false) {
-  if (showing.kind === "label_issues") {
-    showLabelIssues({ keep });
-    return;
-  }
-  hideLabelIssues();
+  const isList = !["label_issues", "history"].includes(showing.kind);
+  byId("rows").hidden = !isList;
+  if (showing.kind === "label_issues") showLabelIssues({ keep });
+  else hideLabelIssues();
+  if (showing.kind === "history") showHistory();
+  else hideHistory();
+  if (!isList) return;
   if (showing.kind === "class") showItems(sources.ofClass(model.open, order), { keep });
   else if (showing.kind === "selection") showItems(sources.rows([...model.selected]), { keep });
   else if (showing.kind === "similar") showItems(sources.similar(showing.row), { keep });

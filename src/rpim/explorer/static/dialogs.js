@@ -1,6 +1,6 @@
 // The dialogs, in the browser's dialog element, which handles focus and Escape.
 
-import { change, json } from "/static/api.js";
+import { change } from "/static/api.js";
 import { merge, move, moveToNew, split } from "/static/actions.js";
 import { css, ofClass } from "/static/colours.js";
 import { byId, count, el, say } from "/static/dom.js";
@@ -17,6 +17,12 @@ function open(title, body, buttons = [], leave = buttons.length ? "Cancel" : "Cl
   if (!dialog.open) dialog.showModal();
   dialog.querySelector("[data-first]")?.focus();
 }
+/** Enter in a field confirms; on a button it presses that button. */
+dialog.onkeydown = (event) => {
+  if (event.key !== "Enter" || event.defaultPrevented || event.target.tagName !== "INPUT") return;
+  event.preventDefault();
+  dialog.querySelector("footer .primary")?.click();
+};
 
 const run = (work) => async () => {
   dialog.close();
@@ -24,45 +30,66 @@ const run = (work) => async () => {
 };
 const swatch = (number) => el("span", { className: "swatch", style: { background: css(ofClass(number)) } });
 
-/** Pick a class by typing a part of its name; with `fresh`, an unused name creates a new class. */
+/** The words of a name: underscores and dashes separate them as spaces do. */
+const wordsOf = (text) => text.toLocaleLowerCase().split(/[\s_-]+/).filter(Boolean);
+
+/**
+ * Pick a class by typing a part of its name or suggested name. Enter takes the only match, or the one with exactly this
+ * name. With `fresh`, a button makes a new class of an unused name; Enter in the field never does.
+ */
 function pick(title, chosen, { fresh = null, without = [] } = {}) {
   const choices = el("div", { className: "choices" });
+  const hint = el("p", { className: "quiet", id: "pick-hint", role: "status" });
   const field = el("input", {
     type: "text",
     "data-first": "",
     "aria-label": "Name of the class",
-    placeholder: fresh ? "Find a class, or name a new one" : "Find a class",
+    "aria-describedby": "pick-hint",
+    placeholder: "Find a class",
     autocomplete: "off",
   });
   const draw = () => {
-    const words = field.value.trim().toLocaleLowerCase();
-    const found = model.state.classes
-      .filter((one) => !without.includes(one.number) && one.name.toLocaleLowerCase().includes(words))
-      .sort((a, b) => b.rows - a.rows);
     const name = field.value.trim();
-    const isNew = fresh && name && !model.state.classes.some((one) => one.name === name);
+    const words = wordsOf(name);
+    const isNamed = (one) => one.name.toLocaleLowerCase() === name.toLocaleLowerCase();
+    const found = model.state.classes
+      .filter((one) => !without.includes(one.number))
+      .filter((one) => words.every((word) => wordsOf(`${one.name} ${one.suggested}`).join(" ").includes(word)))
+      .sort((a, b) => isNamed(b) - isNamed(a) || b.rows - a.rows);
+    const taken = name && (found.length === 1 || isNamed(found[0] ?? { name: "" })) ? found[0] : null;
+    const isFree = fresh && name && !model.state.classes.some((one) => one.name === name);
+    hint.textContent = taken
+      ? `Enter takes ${taken.name}.`
+      : found.length
+        ? `${count(found.length, "class")}: type a part of a name, or choose with the arrow keys.`
+        : isFree
+          ? "No class matches. You can make a new one:"
+          : "No class matches.";
     choices.replaceChildren(
-      ...(isNew
-        ? [el("button", { className: "choice", onclick: run(() => fresh(name)) }, `New class “${name}”`)]
-        : []),
-      ...found
-        .slice(0, 100)
-        .map((one) =>
-          el(
-            "button",
-            { className: "choice", onclick: run(() => chosen(one.number)) },
-            swatch(one.number),
-            one.name,
-            el("span", { className: "quiet" }, count(one.rows, "row")),
-          ),
+      ...found.slice(0, 100).map((one) =>
+        el(
+          "button",
+          {
+            className: "choice",
+            data: one === taken ? { taken: "true" } : {},
+            onclick: run(() => chosen(one.number)),
+          },
+          swatch(one.number),
+          one.name,
+          one.suggested ? el("span", { className: "hint" }, one.suggested) : null,
+          el("span", { className: "quiet" }, count(one.rows, "row")),
         ),
+      ),
+      ...(isFree
+        ? [el("button", { className: "choice fresh", onclick: run(() => fresh(name)) }, `Make a new class “${name}”`)]
+        : []),
     );
   };
   field.oninput = draw;
   field.onkeydown = (event) => {
     if (event.key === "Enter") {
       event.preventDefault();
-      choices.querySelector("button")?.click();
+      choices.querySelector("[data-taken]")?.click();
     }
     if (event.key === "ArrowDown") {
       event.preventDefault();
@@ -77,7 +104,7 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
     }
   };
   draw();
-  open(title, [field, choices], [], "Cancel");
+  open(title, [field, hint, choices], [], "Cancel");
 }
 
 export const askMove = (rows) =>
@@ -117,9 +144,10 @@ export function askMerge(numbers) {
         "button",
         {
           className: "primary",
-          onclick: run(() => {
+          onclick: run(async () => {
             const into = Number(dialog.querySelector("input:checked").value);
-            return merge([into, ...numbers.filter((number) => number !== into)]);
+            await merge([into, ...numbers.filter((number) => number !== into)]);
+            document.querySelector(`#class-list li[data-number="${into}"] .class`)?.focus(); // the bar is gone
           }),
         },
         "Merge",
@@ -138,9 +166,6 @@ export function askSplit(number) {
     "aria-label": "Number of parts",
   });
   const go = run(() => split(number, Number(field.value)));
-  field.onkeydown = (event) => {
-    if (event.key === "Enter") go();
-  };
   open(
     `Split ${model.name(number)}`,
     [
@@ -176,7 +201,7 @@ export function askExport() {
       ),
     );
   open("Export decisions", [
-    el("p", {}, "Every row with its final label; junk has no label."),
+    el("p", {}, "Every row with its final label, text, path and metadata columns; junk has no label."),
     el("div", { className: "choices" }, ...links),
   ]);
 }
@@ -229,41 +254,6 @@ export function askRefit() {
   );
 }
 
-export async function showChanges(version) {
-  const found = await json(`/api/changes?version=${version}`).catch((error) => ({ problem: error.message }));
-  if (found.problem) {
-    say(found.problem, { bad: true });
-    return;
-  }
-  const named = (title, names) => (names.length ? el("p", {}, el("b", {}, `${title}: `), names.join(", ")) : null);
-  open(
-    `Changes in version ${version}`,
-    [
-      el(
-        "p",
-        {},
-        `${found.moved.toLocaleString("en")} of ${count(found.compared, "row")} changed their class.`,
-      ),
-      named("New classes", found.appeared),
-      named("Removed classes", found.vanished),
-      found.moves.length
-        ? el(
-            "table",
-            {},
-            el("thead", {}, el("tr", {}, ...["From", "To", "Rows"].map((name) => el("th", { scope: "col" }, name)))),
-            el(
-              "tbody",
-              {},
-              ...found.moves.map((one) =>
-                el("tr", {}, el("td", {}, one.from), el("td", {}, one.to), el("td", {}, one.rows.toLocaleString("en"))),
-              ),
-            ),
-          )
-        : null,
-    ].filter(Boolean),
-  );
-}
-
 const KEYS = [
   ["/", "find a class"],
   ["S", "search in texts"],
@@ -278,6 +268,7 @@ const KEYS = [
   ["D", "split it"],
   ["G", "merge it into another"],
   ["L", "lasso on the map; or hold Shift"],
+  ["H", "history: all decisions, and what a refit changed"],
   ["+ − 0", "zoom the map, and show all"],
   ["Ctrl Z", "undo"],
   ["Ctrl Y", "redo"],

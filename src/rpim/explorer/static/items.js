@@ -42,7 +42,7 @@ export async function showItems(from, { keep = false } = {}) {
   source = from;
   const mine = ++turn;
   loading = false;
-  const [place, want, focus] = keep ? [box.scrollTop, Math.max(loaded, PAGE), focused()?.dataset.row] : [0, PAGE, null];
+  const [place, want] = keep ? [box.scrollTop, Math.max(loaded, PAGE)] : [0, PAGE];
   let fresh = [];
   try {
     do {
@@ -57,12 +57,22 @@ export async function showItems(from, { keep = false } = {}) {
     return;
   }
   loaded = fresh.length;
+  const focus = keep ? focused() : null;
+  const at = cards().indexOf(focus ?? box.querySelector('[tabindex="0"]'));
   box.classList.toggle("pictures", model.run.shows === "images");
   box.replaceChildren(...fresh.map(card));
   if (!fresh.length) box.append(el("p", { className: "empty" }, source.empty));
   box.scrollTop = place;
-  if (box.firstElementChild?.dataset.row) box.firstElementChild.tabIndex = 0;
-  if (focus) box.querySelector(`[data-row="${focus}"]`)?.focus();
+  // The same row, or the one that took its place.
+  const all = cards();
+  const next = (focus && box.querySelector(`[data-row="${focus.dataset.row}"]`)) ?? all[Math.min(keep ? at : 0, all.length - 1)];
+  if (all.length) (next ?? all[0]).tabIndex = 0;
+  if (focus) focusItems();
+}
+
+/** Focus the current row; without rows, the title of the pane. */
+export function focusItems() {
+  (box.querySelector('[tabindex="0"]') ?? byId("detail-title")).focus();
 }
 
 async function more() {

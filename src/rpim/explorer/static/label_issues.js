@@ -15,13 +15,11 @@ let wanted = PAGE;
 export function hideLabelIssues() {
   turn++;
   list.hidden = true;
-  byId("items").hidden = false;
   list.replaceChildren();
 }
 
 export async function showLabelIssues({ keep = false } = {}) {
   const mine = ++turn;
-  byId("items").hidden = true;
   list.hidden = false;
   if (!keep) wanted = PAGE;
   try {

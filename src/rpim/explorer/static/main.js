@@ -13,11 +13,10 @@ import {
   askMove,
   askRefit,
   askSplit,
-  showChanges,
   showHelp,
 } from "/static/dialogs.js";
 import { byId, count, el, later, percent, say } from "/static/dom.js";
-import { focused } from "/static/items.js";
+import { focused, focusItems } from "/static/items.js";
 import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
 
@@ -54,18 +53,23 @@ byId("redo").onclick = redo;
 byId("refit").onclick = askRefit;
 byId("export").onclick = askExport;
 byId("help").onclick = showHelp;
+byId("history").onclick = showHistory;
 byId("version").onchange = (event) => activate(Number(event.target.value));
 byId("merge-checked").onclick = () => askMerge([...checked]);
 byId("move").onclick = () => askMove([...model.selected]);
 byId("junk").onclick = () => junk([...model.selected], !areJunk());
 byId("show-selection").onclick = () => model.tell("show-selection");
 byId("clear-selection").onclick = () => model.select([]);
-byId("show-label-issues").onclick = () => {
+byId("show-label-issues").onclick = () => showPanel("label_issues");
+function showPanel(kind) {
   model.show(null); // so that keys for a class do nothing
-  show({ kind: "label_issues" });
+  show({ kind });
   if (innerWidth <= 900) showView("detail");
   byId("detail-title").focus();
-};
+}
+function showHistory() {
+  showPanel("history");
+}
 const areJunk = () => model.selected.size > 0 && [...model.selected].every((row) => model.codes[row] === -2);
 
 let version = null;
@@ -122,7 +126,9 @@ function countAll() {
 }
 
 function selection() {
+  const isHeld = byId("selection-bar").contains(document.activeElement);
   byId("selection-bar").hidden = model.selected.size === 0;
+  if (isHeld && model.selected.size === 0) focusItems();
   byId("selection-count").textContent = `${model.selected.size.toLocaleString("en")} selected`;
   byId("junk").textContent = areJunk() ? "Not junk" : "Junk";
 }
@@ -179,6 +185,7 @@ document.addEventListener("keydown", (event) => {
   const rows = model.selected.size ? [...model.selected] : focused() ? [Number(focused().dataset.row)] : [];
   const work = {
     "?": showHelp,
+    h: showHistory,
     l: () => setLasso(byId("lasso").getAttribute("aria-pressed") !== "true"),
     "/": () => {
       showView("classes");
@@ -223,11 +230,13 @@ async function heard(now) {
 }
 
 function ended(refit) {
-  if (refit.status === "done")
-    say("The refit is done.", {
-      action: { name: "Show changes", run: () => showChanges(model.state.version) },
-      seconds: 12,
-    });
+  if (refit.status === "done") {
+    const isBusy = byId("dialog").open || model.selected.size > 0 || document.activeElement?.tagName === "INPUT";
+    say("The refit is done.", { action: isBusy ? { name: "Show changes", run: showHistory } : null, seconds: 12 });
+    if (isBusy) return;
+    model.show(null);
+    show({ kind: "history" });
+  }
   if (refit.status === "failed")
     say(`The refit failed: ${refit.error ?? "no error message."}`, {
       bad: true,

@@ -1,11 +1,11 @@
-// The map: pan, zoom, hover, lasso selection, and class names at the class medians.
+// The map: pan, zoom, hover, lasso selection, and class names.
 
 import { json } from "/static/api.js";
 import { css, ofClass } from "/static/colours.js";
 import { byId, el, later } from "/static/dom.js";
 import { PointIndex } from "/static/point_index.js";
 import { model } from "/static/model.js";
-import { drawNames, middlesOfClasses } from "/static/names.js";
+import { drawNames, placesOfClasses } from "/static/names.js";
 import { painter } from "/static/points.js";
 import { colouring, saidOf } from "/static/colouring.js";
 
@@ -17,7 +17,8 @@ const paint = painter(byId("points"), new URLSearchParams(location.search).get("
 
 const view = { scale: 1, whole: 1, x: 0, y: 0, width: 1, height: 1, ratio: 1 };
 let index = new PointIndex(new Float32Array(0));
-let middles = [];
+let places = []; // of classes
+let reserved = []; // rectangles of the controls on the map
 let hovered = -1;
 let pointed = null; // a class that is pointed at elsewhere
 let line = null; // of the lasso, in positions
@@ -34,6 +35,7 @@ export const mapFacts = {
   get share() {
     return share;
   },
+  names: [], // {name, box} of each name that is drawn
 };
 
 // While the map moves, a machine that is too slow for all points draws a share of them; at rest all are drawn.
@@ -62,7 +64,7 @@ export function redraw(moving = false) {
     lastFrame = isMoving ? now : 0;
     mapFacts.frames++;
     paint.draw(view, isMoving ? share : 1);
-    drawOver();
+    drawOver(isMoving);
   });
 }
 paint.again = redraw;
@@ -126,21 +128,28 @@ function resize() {
     canvas.width = Math.round(box.width * view.ratio);
     canvas.height = Math.round(box.height * view.ratio);
   }
+  reserve();
   if (first) fitAll();
   redraw();
 }
 
-function drawOver() {
+/** Names leave room for the controls. */
+function reserve() {
+  const { left, top } = stage.getBoundingClientRect();
+  const boxes = [...stage.querySelectorAll(".zoom, .legend")].map((one) => one.getBoundingClientRect());
+  reserved = boxes.filter((box) => box.width).map((box) => [box.left - left, box.top - top, box.right - left, box.bottom - top]);
+}
+
+function drawOver(isMoving) {
   const style = getComputedStyle(document.documentElement);
   pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   pen.clearRect(0, 0, view.width, view.height);
-  drawNames(
-    pen,
-    view,
-    toPixel,
-    middles,
-    [pointed, model.open].filter((number) => number !== null),
-  );
+  mapFacts.names = drawNames(pen, view, toPixel, places, {
+    chosen: [pointed, model.open].filter((number) => number !== null),
+    covered: (x0, y0, x1, y1) => index.count(...toPosition(x0, y1), ...toPosition(x1, y0)),
+    reserved,
+    isMoving,
+  });
   if (hovered >= 0) {
     const [x, y] = pixelOf(hovered);
     pen.strokeStyle = style.getPropertyValue("--ink");
@@ -296,7 +305,7 @@ new ResizeObserver(resize).observe(stage);
 model.on("map", () => {
   index = new PointIndex(model.positions);
   paint.positions(model.positions);
-  middles = middlesOfClasses();
+  places = placesOfClasses();
   recolour();
   fitAll();
   byId("map-kind").textContent = model.run.map === "UMAP" ? "by UMAP" : "by principal directions";
@@ -304,7 +313,8 @@ model.on("map", () => {
 model.on("state", () => {
   known.clear();
   shown = -1;
-  middles = middlesOfClasses();
+  places = placesOfClasses();
   recolour();
 });
+model.on("colour", reserve);
 for (const what of ["open", "selection", "search", "colour", "theme"]) model.on(what, recolour);

@@ -61,6 +61,11 @@ class Model extends EventTarget {
     return this.byNumber.get(number)?.name ?? (number === JUNK ? "junk" : "no class");
   }
 
+  /** The name to show on the map: the suggested one, until a person has named the class. */
+  title(number) {
+    return this.byNumber.get(number)?.suggested || this.name(number);
+  }
+
   show(number) {
     this.open = number;
     this.tell("open");

@@ -23,6 +23,7 @@ export class PointIndex {
       cells[i] = this.column(positions[2 * i]) + CELLS * this.line(positions[2 * i + 1]);
       this.starts[cells[i] + 1]++;
     }
+    this.sums = summed(this.starts.subarray(1));
     for (let c = 0; c < CELLS * CELLS; c++) this.starts[c + 1] += this.starts[c];
     const next = this.starts.slice();
     this.rows = new Uint32Array(n);
@@ -45,6 +46,15 @@ export class PointIndex {
     }
   }
 
+  /** About how many rows are in a rectangle: those of all cells that it touches. */
+  count(x0, y0, x1, y1) {
+    const { box } = this;
+    if (x1 < box.x0 || x0 > box.x1 || y1 < box.y0 || y0 > box.y1) return 0;
+    const [left, right] = [this.column(x0), this.column(x1) + 1];
+    const [top, bottom] = [this.line(y0) * (CELLS + 1), (this.line(y1) + 1) * (CELLS + 1)];
+    return this.sums[bottom + right] - this.sums[top + right] - this.sums[bottom + left] + this.sums[top + left];
+  }
+
   /** The nearest row within `reach`; -1 if there is none. */
   nearest(x, y, reach) {
     let [best, least] = [-1, reach * reach];
@@ -65,6 +75,18 @@ export class PointIndex {
     }
     return rows.sort((a, b) => a - b);
   }
+}
+
+/** The summed-area table of the number of rows in each cell. */
+function summed(counts) {
+  const width = CELLS + 1;
+  const sums = new Uint32Array(width * width);
+  for (let line = 0; line < CELLS; line++)
+    for (let column = 0; column < CELLS; column++) {
+      const at = (line + 1) * width + column + 1;
+      sums[at] = counts[line * CELLS + column] + sums[at - 1] + sums[at - width] - sums[at - width - 1];
+    }
+  return sums;
 }
 
 function isInside(x, y, polygon) {

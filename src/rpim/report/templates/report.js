@@ -77,10 +77,12 @@
   const colouring = document.getElementById("map-colour");
   const names = document.getElementById("map-names");
   const pen = canvas.getContext("2d");
-  let xs = new Float32Array(n);
-  let ys = new Float32Array(n);
+  const [wholeXs, wholeYs] = [new Float32Array(n), new Float32Array(n)]; // where rows are while all are shown
+  const [xs, ys] = [new Float32Array(n), new Float32Array(n)];
+  const view = { zoom: 1, x: 0, y: 0 }; // a row is at zoom * whole + (x, y)
   let grid = new Map();
   const CELL = 14;
+  const cellOf = (column, line) => 65536 * column + line;
   let marked = -1;
   let paper = false;
 
@@ -112,21 +114,63 @@
     const turn = (right - left > bottom - top) !== (width > height);
     const [wide, high] = turn ? [bottom - top, right - left] : [right - left, bottom - top];
     const each = Math.min((width - 2 * room) / (wide || 1), (height - 2 * room) / (high || 1));
-    grid = new Map();
     for (let i = 0; i < n; i += 1) {
       const x = places[2 * i] - (left + right) / 2;
       const y = places[2 * i + 1] - (top + bottom) / 2;
-      xs[i] = width / 2 + each * (turn ? y : x);
-      ys[i] = height / 2 - each * (turn ? x : y);
-      const cell = `${Math.floor(xs[i] / CELL)} ${Math.floor(ys[i] / CELL)}`;
+      wholeXs[i] = width / 2 + each * (turn ? y : x);
+      wholeYs[i] = height / 2 - each * (turn ? x : y);
+    }
+    move(view.zoom, view.x, view.y);
+  }
+
+  // Zoom and pan. The map never leaves its frame.
+
+  function move(zoom, x, y) {
+    const { width, height } = canvas.getBoundingClientRect();
+    view.zoom = Math.min(40, Math.max(1, zoom));
+    view.x = Math.min(0, Math.max(width * (1 - view.zoom), x));
+    view.y = Math.min(0, Math.max(height * (1 - view.zoom), y));
+    canvas.classList.toggle("zoomed", view.zoom > 1);
+    grid = new Map();
+    for (let i = 0; i < n; i += 1) {
+      xs[i] = view.zoom * wholeXs[i] + view.x;
+      ys[i] = view.zoom * wholeYs[i] + view.y;
+      if (xs[i] < -CELL || ys[i] < -CELL || xs[i] > width + CELL || ys[i] > height + CELL) continue;
+      const cell = cellOf(Math.floor(xs[i] / CELL), Math.floor(ys[i] / CELL));
       if (grid.has(cell)) grid.get(cell).push(i); else grid.set(cell, [i]);
     }
     draw();
   }
+  function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
+    const by = Math.min(40, Math.max(1, view.zoom * factor)) / view.zoom;
+    move(view.zoom * by, x - by * (x - view.x), y - by * (y - view.y));
+  }
+  const pan = (x, y) => move(view.zoom, view.x + x, view.y + y);
+  const showAll = () => move(1, 0, 0);
 
-  const size = n > 4000 ? 1.9 : n > 1200 ? 2.3 : 3;
+  document.getElementById("zoom-in").addEventListener("click", () => zoomBy(1.6));
+  document.getElementById("zoom-out").addEventListener("click", () => zoomBy(1 / 1.6));
+  document.getElementById("zoom-all").addEventListener("click", showAll);
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
+    event.preventDefault();
+    leave();
+    zoomBy(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.004)), event.offsetX, event.offsetY);
+  }, { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    const work = {
+      ArrowLeft: () => pan(60, 0), ArrowRight: () => pan(-60, 0), ArrowUp: () => pan(0, 60), ArrowDown: () => pan(0, -60),
+      "+": () => zoomBy(1.4), "=": () => zoomBy(1.4), "-": () => zoomBy(1 / 1.4), 0: showAll,
+    }[event.key];
+    if (!work || event.ctrlKey || event.metaKey || (view.zoom === 1 && event.key.startsWith("Arrow"))) return;
+    event.preventDefault();
+    work();
+  });
+
+  const basis = n > 4000 ? 1.9 : n > 1200 ? 2.3 : 3;
 
   function dots(points, colour, ring) {
+    const size = basis * Math.min(2, Math.sqrt(view.zoom));
     pen.beginPath();
     for (const i of points) {
       pen.moveTo(xs[i] + size, ys[i]);
@@ -165,27 +209,74 @@
   }
   const cut = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
 
+  /** The number of rows in a rectangle, or touching it. */
+  function covered(box) {
+    const [x0, y0, x1, y1] = [box[0] - 4, box[1] - 4, box[2] + 4, box[3] + 4];
+    let found = 0;
+    for (let a = Math.floor(x0 / CELL); a <= Math.floor(x1 / CELL); a += 1) {
+      for (let b = Math.floor(y0 / CELL); b <= Math.floor(y1 / CELL); b += 1) {
+        for (const i of grid.get(cellOf(a, b)) || []) found += xs[i] > x0 && xs[i] < x1 && ys[i] > y0 && ys[i] < y1;
+      }
+    }
+    return found;
+  }
+
+  /** Where a name may be: around the middle of its class, around most of its rows, or around all of them. */
+  function candidates(points, at, wide, high) {
+    const [across, down] = [xs, ys].map((all) => points.map((i) => all[i]).sort((a, b) => a - b));
+    const [x, y] = [xs[at], ys[at]];
+    const found = [[x, y - 12], [x, y + 12]];
+    for (const cut of [0.1, 0]) {
+      const [first, last] = [Math.floor(cut * points.length), Math.ceil((1 - cut) * points.length) - 1];
+      for (const px of [x, across[first] - wide / 2 - 4, across[last] + wide / 2 + 4]) {
+        for (const py of [y, down[first] - high / 2 - 4, down[last] + high / 2 + 4]) if (px !== x || py !== y) found.push([px, py]);
+      }
+    }
+    return found;
+  }
+
+  /** Names of new classes first, then of larger ones, where they cover few rows and no other name. */
   function writeNames(width, height) {
     const taken = [];
     const wanted = data.names.map((_, k) => k).filter((k) => members[k].length && (marked < 0 || k === marked))
       .sort((a, b) => (data.known[a] - data.known[b]) || members[b].length - members[a].length);
+    const most = (width * height) / 6000;
+    const within = (value, low, high) => Math.min(Math.max(value, low), high);
     pen.textAlign = "center";
     pen.textBaseline = "middle";
+    pen.lineJoin = "round";
+    const [ground, ink, quiet] = isDark() ? ["#1c2024", "#e6e8ea", "#8a9099"] : ["#ffffff", "#1f2328", "#6b7280"];
     for (const k of wanted) {
+      const at = heart(members[k]);
+      if (taken.length > most || xs[at] < 0 || ys[at] < 0 || xs[at] > width || ys[at] > height) continue;
       const text = cut(data.titles[k]);
       pen.font = `${data.known[k] ? "" : "600 "}11.5px system-ui, sans-serif`;
-      const wide = pen.measureText(text).width + 8;
-      const at = heart(members[k]);
-      const x = Math.min(width - wide / 2 - 2, Math.max(wide / 2 + 2, xs[at]));
-      const y = Math.min(height - 10, Math.max(10, ys[at] - 12));
-      const box = [x - wide / 2, y - 9, x + wide / 2, y + 9];
-      if (taken.some((one) => box[0] < one[2] && box[2] > one[0] && box[1] < one[3] && box[3] > one[1])) continue;
-      taken.push(box);
+      const [wide, high] = [pen.measureText(text).width + 8, 18];
+      let [best, least] = [null, Infinity];
+      for (const [x, y] of candidates(members[k], at, wide, high)) {
+        const box = [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2];
+        if (box[0] < 0 || box[1] < 0 || box[2] > width || box[3] > height) continue;
+        if (taken.some((one) => box[0] < one[2] + 8 && box[2] > one[0] - 8 && box[1] < one[3] && box[3] > one[1])) continue;
+        // A row that is covered counts as much as 40 pixels.
+        const cost = 40 * Math.log2(1 + covered(box)) + Math.hypot(x - xs[at], y - ys[at]);
+        if (cost < least) [best, least] = [box, cost];
+      }
+      if (!best) continue;
+      taken.push(best);
+      const [x, y] = [(best[0] + best[2]) / 2, (best[1] + best[3]) / 2];
+      const [nearX, nearY] = [within(xs[at], best[0] + 4, best[2] - 4), within(ys[at], best[1] + 4, best[3] - 4)];
+      if (Math.hypot(xs[at] - nearX, ys[at] - nearY) > 14) {
+        pen.strokeStyle = quiet; // a line to the middle of its class
+        pen.lineWidth = 0.75;
+        pen.beginPath();
+        pen.moveTo(nearX, nearY);
+        pen.lineTo(xs[at], ys[at]);
+        pen.stroke();
+      }
       pen.lineWidth = 4;
-      pen.lineJoin = "round";
-      pen.strokeStyle = isDark() ? "#1c2024" : "#ffffff";
+      pen.strokeStyle = ground;
       pen.strokeText(text, x, y);
-      pen.fillStyle = isDark() ? "#e6e8ea" : "#1f2328";
+      pen.fillStyle = ink;
       pen.fillText(text, x, y);
     }
   }
@@ -196,7 +287,7 @@
     const [column, line] = [Math.floor(x / CELL), Math.floor(y / CELL)];
     for (let a = column - 1; a <= column + 1; a += 1) {
       for (let b = line - 1; b <= line + 1; b += 1) {
-        for (const i of grid.get(`${a} ${b}`) || []) {
+        for (const i of grid.get(cellOf(a, b)) || []) {
           const far = (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
           if (far < nearest) { nearest = far; best = i; }
         }
@@ -271,11 +362,34 @@
     tip.style.top = `${Math.max(4, Math.min(ys[i] + 12, area.height - tip.offsetHeight - 4))}px`;
     if (marked !== classes[i]) { marked = classes[i]; draw(); }
   }
-  canvas.addEventListener("pointermove", point);
-  canvas.addEventListener("pointerdown", point);
-  canvas.addEventListener("pointerleave", leave);
+
+  // One pointer moves a zoomed map, two pinch.
+  const pressed = new Map();
+  let dragged = false;
+  canvas.addEventListener("pointerdown", (event) => {
+    pressed.set(event.pointerId, [event.offsetX, event.offsetY]);
+    dragged = false;
+    point(event);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const before = pressed.get(event.pointerId);
+    const now = [event.offsetX, event.offsetY];
+    if (!before) { point(event); return; }
+    if (pressed.size === 1 && (view.zoom === 1 || (!dragged && Math.hypot(now[0] - before[0], now[1] - before[1]) < 3))) return;
+    if (!dragged) { dragged = true; canvas.setPointerCapture(event.pointerId); leave(); }
+    if (pressed.size === 1) {
+      pan(now[0] - before[0], now[1] - before[1]);
+    } else {
+      const [other] = [...pressed].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
+      const far = (at) => Math.max(1, Math.hypot(at[0] - other[0], at[1] - other[1]));
+      zoomBy(far(now) / far(before), other[0], other[1]);
+    }
+    pressed.set(event.pointerId, now);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => pressed.delete(event.pointerId));
+  canvas.addEventListener("pointerleave", (event) => { pressed.delete(event.pointerId); leave(); });
   canvas.addEventListener("click", (event) => {
-    if (event.pointerType !== "touch" && shown >= 0 && classes[shown] < nClasses) open(classes[shown]);
+    if (!dragged && event.pointerType !== "touch" && shown >= 0 && classes[shown] < nClasses) open(classes[shown]);
   });
   colouring.addEventListener("change", draw);
   names.addEventListener("change", draw);
