@@ -53,7 +53,7 @@ def _with_address(args: list[str]) -> list[str]:
     >>> _with_address(["discover", "rows.npy", "--ray", "10.0.0.1:6379"])
     ['discover', 'rows.npy', '--ray', '10.0.0.1:6379']
     """
-    following = [*args[1:], ""]
+    following = [*args, ""][1:]
     return [
         f"--ray={LOCAL}" if arg == "--ray" and not is_address(after) else arg
         for arg, after in zip(args, following, strict=True)
