@@ -310,6 +310,9 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
     assert "45 texts embedded by all-MiniLM-L6-v2@" in out
     assert "45: the text is empty" in err
     assert "All 100.0%" in out
+    code, out, _ = command("estimate", "t.jsonl")
+    assert code == 0
+    assert "2 known" in out
     Path("new.csv").write_text("text\nWhat is the rate for pounds?\n")
     code, out, _ = command("predict", "run", "new.csv")
     assert out.splitlines()[1].startswith("0,rate,true,")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,21 @@ class InputError(ValueError):
     The message is one sentence for the user: what was given, what is wrong with it, and what to do. The command
     line prints it without a traceback and exits with 2.
     """
+
+
+class MissingColumn(InputError):
+    """A table has no column of the expected name.
+
+    Parameters
+    ----------
+    message : str
+    options : dict of str to str
+        The options of the command line that name the columns, as far as these can be guessed.
+    """
+
+    def __init__(self, message: str, options: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.options = dict(options)
 
 
 BAD_INPUT, FAILURE = 2, 1

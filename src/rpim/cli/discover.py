@@ -15,7 +15,6 @@ from rpim._common.hardware import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import (
-    Data,
     FeatureColumn,
     LabelColumn,
     LabelsFile,
@@ -194,10 +193,13 @@ def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
 
 
 def estimate(
-    data: Data,
+    data: Source,
     labels: LabelsFile = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
+    text_column: TextColumn = None,
+    encoder: EncoderName = None,
+    weights: Weights = None,
     method: Annotated[
         str,
         typer.Option(metavar="NAME", help="neighbors, or a baseline: max-acc (GCD), max-acc-pim (PIM)."),
@@ -220,12 +222,23 @@ def estimate(
 
     choose("--method", method, ESTIMATORS)
     picture = None if plot is None else check_picture(plot, overwrite)
+    from rpim.cli.embed import embedded, read_data
+    from rpim.cli.fitting import check_problem
     from rpim.data.feature_set import FeatureSet
 
-    features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
-    from rpim.cli.fitting import check_problem
-
+    features = read_data(
+        data,
+        labels,
+        label_column=label_column,
+        feature_column=feature_column,
+        text_column=text_column,
+        encoder=encoder,
+        weights=weights,
+    )
     n_known = check_problem(features, data)
+    if not isinstance(features, FeatureSet):
+        features = embedded(features, encoder, weights, quiet=as_json)
+        n_known = check_problem(features, data)  # some may have been skipped
     import numpy as np
 
     from rpim.estimators.rpim import estimate_n_classes

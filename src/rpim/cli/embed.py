@@ -46,7 +46,8 @@ def embed(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of images, a .csv, .jsonl or .parquet file of texts, or a Hugging Face dataset on disk.",
+            help="A folder of images, a .csv, .tsv, .json, .jsonl or .parquet file of texts, or a Hugging Face "
+            "dataset on disk.",
         ),
     ],
     output: Annotated[
@@ -182,6 +183,20 @@ def embed_for_run(
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
     print_report(items, report, opened.identity, quiet)
     return place
+
+
+def embedded(items: Items, encoder: str | None, weights: Path | None, *, quiet: bool) -> FeatureSet:
+    """The features of the items, which are not kept on disk."""
+    from rpim.data.feature_set import FeatureSet
+    from rpim.embedding.embed import embed as embed_items
+    from rpim.embedding.open_encoder import open_encoder
+
+    opened = open_encoder(items.kind, encoder, weights)
+    with tempfile.TemporaryDirectory(prefix="rpim-") as folder:
+        place = Path(folder) / "features.parquet"
+        report = embed_items(items, opened, place, verbose=not quiet)
+        print_report(items, report, opened.identity, quiet)
+        return FeatureSet.read(place)
 
 
 @contextlib.contextmanager

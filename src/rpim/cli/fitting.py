@@ -17,6 +17,7 @@ import numpy as np
 from rpim._common.errors import InputError, choose
 from rpim._version import __version__
 from rpim.cli.terminal import as_options, one_line_warnings
+from rpim.data.columns import missing_labels
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import encode_labels
 from rpim.data.row_files import RowFiles
@@ -33,6 +34,8 @@ def check_problem(
     features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
 ) -> int:
     """Check the problem before any work, with errors that name the options; return the number of known classes."""
+    if features.labels is None and features.columns:
+        raise missing_labels(data, features.columns)
     if features.labels is None or features.n_labelled == 0:
         raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
     known = encode_labels(features.labels)[1]

@@ -82,9 +82,6 @@ def written(output: Path) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
 
 
-Data = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Features: .npz, .npy, .parquet, .csv, or a PIM feature folder.")
-]
 Source = Annotated[
     Path,
     typer.Argument(
