@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError, first_line
+from rpim.cli.terminal import AsFound, Version, chosen_version
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -34,6 +35,8 @@ def report(
     truth_column: Annotated[
         str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
     ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write a self-contained HTML report of a run: classes, map, training curves, hyperparameters."""
@@ -47,30 +50,26 @@ def report(
     # The report in the run folder is derived from the run, so it is always replaced.
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
     from rpim.report.page_map import careful_map
-    from rpim.runs.discovery import Discovery
     from rpim.runs.evaluation import read_truth
-    from rpim.runs.versions import decided_names
 
-    discovery = Discovery.load(run)
+    discovery, chosen = chosen_version(run, version, as_found)
     true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
-    rows, pictures, why = _rows(run, facts, features)
+    rows, pictures, why = _rows(chosen.run, facts, features)
     if images is not None:
         from rpim.explorer.pictures import Pictures
 
         moved = Pictures(discovery.assignments.paths, discovery.ids.tolist(), images)
         pictures = [moved.path(row) for row in range(len(discovery))]
-    decided = decided_names(run)
-    if decided.problem:
-        typer.echo(f"rpim: {decided.problem}", err=True)
+    note = chosen.sentence(discovery.model)
     write_report(
         discovery,
         target,
         features=rows,
         truth=true_classes,
         pictures=pictures,
-        on_map=careful_map(discovery, rows, run),
+        on_map=careful_map(discovery, rows, chosen.folder),
         no_map=why,
-        decided=decided,
+        notes=[note] if note else [],
         overwrite=True,
     )
     typer.echo(f"The report is {target}.")

@@ -14,6 +14,7 @@ from rpim.cli.embed import TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import (
     AnyEncoder,
+    AsFound,
     FeatureColumn,
     LabelColumn,
     LabelsFile,
@@ -22,9 +23,12 @@ from rpim.cli.terminal import (
     Quiet,
     RayAddress,
     Run,
+    Version,
     Workers,
     check_workers,
+    chosen_version,
     console_of_output,
+    print_version,
     resumable_parts,
     written,
 )
@@ -50,6 +54,8 @@ def predict(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    version: Version = None,
+    as_found: AsFound = False,
     ray: RayAddress = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
@@ -62,6 +68,7 @@ def predict(
         _predict_on_ray(
             run,
             new,
+            (version, as_found),
             output,
             ray,
             workers,
@@ -77,10 +84,11 @@ def predict(
     if output is not None:
         check_export(output, overwrite)
     from rpim.cli.embed import features_of_new
-    from rpim.runs.predictor import Predictor
+    from rpim.runs.current_version import choose_version
 
     verbose = output is not None or not sys.stdout.isatty()  # a bar among printed lines could not be read
-    predictor = Predictor.load(run)
+    chosen = choose_version(run, version, as_found=as_found)
+    predictor = chosen.predictor()
     with features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows:
         predictor.assign_file(
             rows,
@@ -92,6 +100,7 @@ def predict(
             overwrite=overwrite,
             verbose=verbose,
         )
+    print_version(chosen, predictor.model)
 
 
 def extend(
@@ -104,6 +113,8 @@ def extend(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    version: Version = None,
+    as_found: AsFound = False,
     no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -129,7 +140,7 @@ def extend(
             features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
         else:
             features = FeatureSet.read(rows)
-        before = _load(run)
+        before, _ = chosen_version(run, version, as_found)
         after = before.extended(
             features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
         )
@@ -155,15 +166,18 @@ def evaluate(
         str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
     ] = None,
     metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Definition of GCD accuracy.")] = "v2",
+    version: Version = None,
+    as_found: AsFound = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate the unlabelled rows against the true classes: All, Known, Unknown, NMI, ARI."""
-    from rpim.runs.evaluation import METRICS, read_truth
+    from rpim.runs.evaluation import METRICS, known_classes, read_truth
     from rpim.runs.evaluation import evaluate as compare
 
     choose("--metric", metric, METRICS)
-    discovery = _load(run)
-    result = compare(discovery, read_truth(truth, discovery.ids, truth_column), metric)
+    discovery, chosen = chosen_version(run, version, as_found)
+    true_classes = read_truth(truth, discovery.ids, truth_column)
+    result = compare(discovery, true_classes, metric, known=known_classes(chosen.run))
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
@@ -180,21 +194,19 @@ def classes(
     label_issues: Annotated[
         bool, typer.Option("--label-issues", help="List the labels that are probably wrong, most likely errors first.")
     ] = False,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Overwrite = False,
 ) -> None:
     """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
     from rpim.cli.summary import print_classes, print_label_issues, print_line
     from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
-    from rpim.runs.versions import decided_names
 
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
-    discovery = _load(run)
-    decided = decided_names(run)
-    if decided.problem:
-        typer.echo(f"rpim: {decided.problem}", err=True)
-    summaries = decided.given_to(discovery.classes_table())
+    discovery, _ = chosen_version(run, version, as_found)
+    summaries = discovery.classes_table()
     console, counts = console_of_output(), LabelCounts.of(discovery.assignments)
     if label_issues:
         if counts is None:
@@ -210,8 +222,6 @@ def classes(
         write_classes(summaries, output, overwrite=overwrite)
     else:
         print_classes(console, discovery, summaries)
-        for sentence in decided.notes(summaries):
-            print_line(console, sentence)
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
 
 
@@ -242,29 +252,28 @@ def export(
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, its confidence and the runner-up to one file."""
     if decisions:
         from rpim.explorer.exports import export_run
 
-        typer.echo(export_run(run, output, images, overwrite=overwrite))
+        if as_found:
+            raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
+        typer.echo(export_run(run, output, images, version=version, overwrite=overwrite))
         return
     from rpim._common.files import check_export
 
     check_export(output, overwrite)
-    _load(run).export(output, overwrite=overwrite)
-
-
-def _load(run: Path) -> Discovery:
-    from rpim.runs.discovery import Discovery
-
-    return Discovery.load(run)
+    chosen_version(run, version, as_found)[0].export(output, overwrite=overwrite)
 
 
 def _predict_on_ray(
     run: Path,
     new: Path,
+    wanted: tuple[int | None, bool],
     output: Path | None,
     ray: str,
     workers: int | None,
@@ -277,15 +286,17 @@ def _predict_on_ray(
     from rpim._common.ray import connected
     from rpim.cli.embed import features_of_new
     from rpim.data.ray_shards import check_folder
-    from rpim.runs.predictor import Predictor, predict_on_ray
+    from rpim.runs.current_version import choose_version
+    from rpim.runs.predictor import predict_on_ray
 
     if output is None:
         raise InputError("--ray writes a folder of .parquet files, but no output is given: give -o FOLDER.")
     check_folder(output, how["overwrite"])
-    Predictor.load(run)  # report a damaged run before connecting to the cluster
+    chosen = choose_version(run.resolve(), wanted[0], as_found=wanted[1])
+    print_version(chosen, chosen.predictor().model)  # report a damaged run before connecting to the cluster
     with (
         resumable_parts(output),
         connected(ray, workers) as n,
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):
-        predict_on_ray(run, rows, output, n, verbose=True, **how)
+        predict_on_ray(chosen.folder, rows, output, n, load=chosen.predictor, verbose=True, **how)

@@ -232,9 +232,9 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableTyp
 
 
 def _called(row: ClassSummary) -> str:
-    """The decided name followed by the run's name, or the latter alone."""
-    name = short(row.name, _NAME_WIDTH)
-    return f"{short(row.decided_name)} ({name})" if row.decided_name else name
+    """The name, followed by the one that the fit gave if a person has decided another."""
+    found = f" ({short(row.found_name, _NAME_WIDTH)})" if row.found_name else ""
+    return short(row.name, _NAME_WIDTH) + found
 
 
 def _about(row: ClassSummary) -> str:

@@ -237,7 +237,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self._reject(*_on_cpu(self.head_.proba_and_score(x)))
+            z, scores = _on_cpu(self.head_.proba_and_score(x))
+            codes[block] = self._reject(self._by_class(z), scores)
         return name_rows(codes, self.classes_)
 
     def _proba_and_score(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -246,8 +247,17 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
         for block, x in self._blocks(rows):
-            probabilities[block], scores[block] = _on_cpu(self.head_.proba_and_score(x))
+            z, scores[block] = _on_cpu(self.head_.proba_and_score(x))
+            probabilities[block] = self._by_class(z)
         return probabilities, scores
+
+    def _by_class(self, z: FloatArray) -> FloatArray:
+        """The probabilities of the classes, given those of the prototypes: several are one class after a merge."""
+        classes: IntArray | None = getattr(self, "class_of_prototype_", None)
+        if classes is None:
+            return z
+        summed: FloatArray = z @ np.eye(len(self.classes_), dtype=z.dtype)[classes]
+        return summed
 
     def _reject(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
         """The number of the likeliest class of each row; -1 where its outlier score is too large. (n,)"""

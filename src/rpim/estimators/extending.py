@@ -85,6 +85,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     exemplars: Exemplars | None = getattr(model, "exemplars_", None)
     if exemplars is None:
         raise InputError("The model has no exemplars, because an older version fitted it: refit it.")
+    exemplars = _one_prototype_per_class(model, exemplars)
     x = torch.cat([part for _, part in model._blocks(rows)])
     named = name_classes(model.classes_, len(model.known_classes_), given, model.head_.predict(x).cpu().numpy())
     order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
@@ -137,6 +138,26 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     for name in ("stability_", "expected_accuracy_"):
         if hasattr(model, name):
             delattr(model, name)
+
+
+def _one_prototype_per_class(model: InfoMaxEstimator, exemplars: Exemplars) -> Exemplars:
+    """After a merge, replace the prototypes of a class by their mean, which the training starts from."""
+    classes: IntArray | None = getattr(model, "class_of_prototype_", None)
+    if classes is None:
+        return exemplars
+    missing = np.setdiff1d(np.arange(len(model.classes_)), classes)
+    if len(missing):
+        raise InputError(
+            f"The model does not know {some(model.classes_[missing].tolist())}, made by hand in the explorer: refit it "
+            "there first, or give --as-found."
+        )
+    old = model.head_
+    places = torch.from_numpy(classes).to(old.prototypes.device)
+    summed = old.prototypes.new_zeros(len(model.classes_), old.prototypes.shape[1])
+    means = _as_long_as(summed.index_add_(0, places, old.prototypes), old.prototypes)
+    model.head_ = Head(means, old.transform, old.temperature, calibration=old.calibration)
+    del model.class_of_prototype_
+    return exemplars.renumbered(places, len(model.classes_))
 
 
 def _with_names(old: Head, named: Names, labelled: Tensor, labels: Tensor) -> Head:
