@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,26 +107,36 @@ def report_of_run(
         return None
 
 
-def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: FeatureSet) -> FeatureSet | None:
-    """The features of an extended run, in its order; None if those of the original run are unavailable."""
+def rows_of_extension(
+    before: Discovery, run: Path, given: Path | None, after: Discovery, new: FeatureSet
+) -> FeatureSet | None:
+    """The features of an extended run, in its order; None, and a line says so, if those of the run are missing."""
     import numpy as np
 
+    from rpim.data.feature_set import FeatureSet
     from rpim.runs.run_folder import features_of
 
     try:
-        old = features_of(run)
-    except InputError:
+        old = features_of(run, given)
+    except InputError as error:
+        if given is not None:
+            raise
+        typer.echo(f"rpim: the extended run has no features of its rows, so it cannot be explored. {error}", err=True)
         return None
     kept = np.isin(before.ids, after.ids[: -len(new)])
-    return dataclasses.replace(
-        old,
-        X=np.concatenate([old.X[kept], new.X]),
+
+    def joined(first: Any, second: Any) -> Any:
+        return [*np.asarray(first, dtype=object)[kept].tolist(), *np.asarray(second, dtype=object).tolist()]
+
+    shared = [name for name in old.columns if name in new.columns]
+    both_true = old.truth is not None and new.truth is not None
+    return FeatureSet.from_arrays(
+        np.concatenate([old.X[kept], new.X]),
+        labels=after.given,
         ids=after.ids,
-        labels=None,
-        truth=None,
-        views=(),
-        split=None,
+        truth=joined(old.truth, new.truth) if both_true else None,
         texts=after.assignments.texts,
         paths=after.assignments.paths,
-        columns={},
+        columns={name: joined(old.columns[name], new.columns[name]) for name in shared},
+        metadata=old.metadata,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ from rpim.cli.terminal import (
     check_workers,
     chosen_version,
     console_of_output,
+    one_line_warnings,
     print_version,
     resumable_parts,
     written,
@@ -113,6 +115,9 @@ def extend(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    run_features: Annotated[
+        Path | None, typer.Option("--features", metavar="FILE", help="Features of the run, if they have moved.")
+    ] = None,
     version: Version = None,
     as_found: AsFound = False,
     no_report: NoReport = False,
@@ -140,15 +145,26 @@ def extend(
             features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
         else:
             features = FeatureSet.read(rows)
-        before, _ = chosen_version(run, version, as_found)
-        after = before.extended(
-            features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
-        )
-        after.save(output, overwrite=overwrite)
+        before, chosen = chosen_version(run, version, as_found)
+        with one_line_warnings(show=not quiet):
+            after = before.extended(
+                features,
+                source=new.resolve(),
+                command=["rpim", *sys.argv[1:]],
+                any_encoder=any_encoder,
+                verbose=not quiet,
+            )
+        everything = rows_of_extension(before, chosen.run, run_features, after, features)
+        kept = None if everything is None else output.with_name(f".{output.name}.features-{os.getpid()}.parquet")
+        try:
+            if everything is not None and kept is not None:
+                everything.write(kept)
+            after.save(output, overwrite=overwrite, features=kept)
+        finally:
+            if kept is not None:
+                kept.unlink(missing_ok=True)
     with written(output):
-        page = None
-        if not no_report:
-            page = report_of_run(after, output, rows_of_extension(before, run, after, features), quiet=quiet)
+        page = None if no_report else report_of_run(after, output, everything, quiet=quiet)
         if not quiet:
             from rpim.cli.summary import print_extension, print_next_steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,15 @@ from rpim._common.progress import Progress
 from rpim.core.checkpoint import History
 from rpim.core.head import Head, least_fitting
 from rpim.core.kmeans import class_means
-from rpim.core.novelty import NewBatch, PairSimilarity, first_prototypes, is_there, n_classes_to_add, one_of_each
+from rpim.core.novelty import (
+    NewBatch,
+    PairSimilarity,
+    first_prototypes,
+    is_there,
+    n_classes_to_add,
+    one_of_each,
+    two_parts,
+)
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.sampling import Exemplars, select_exemplars
 from rpim.core.training import train
@@ -124,6 +133,8 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
     now = model.classes_[named.place]
     model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
+    if similarity is not None:
+        _warn_of_two_in_one(model, head.predict(unlabelled), unlabelled, problem, similarity)
     found = torch.cat([labels, head.predict(unlabelled)])
     scores = head.outlier_scores(unlabelled) if model.abstain else unlabelled.new_empty(0)
     left_out, model.outlier_threshold_ = least_fitting(scores.cpu().numpy(), model.abstain)
@@ -135,7 +146,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     # The head was trained further, on other rows: what a committee found no longer holds.
     model.n_members_, model.label_issues_ = 1, []
     model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
-    for name in ("stability_", "expected_accuracy_"):
+    for name in ("stability_", "expected_accuracy_", "n_classes_low_", "n_classes_high_", "n_classes_curve_"):
         if hasattr(model, name):
             delattr(model, name)
 
@@ -191,6 +202,21 @@ def _which_are_there(
     as_one = torch.arange(problem.n_classes, device=found.device)
     as_one[numbers] = numbers[one]
     return is_there(batch, as_one[found], problem.n_known, problem.n_classes)
+
+
+def _warn_of_two_in_one(
+    model: InfoMaxEstimator, found: Tensor, unlabelled: Tensor, problem: Problem, similarity: PairSimilarity
+) -> None:
+    """Warn of added classes whose rows are probably of two classes: their confidence does not show it."""
+    for number in range(problem.n_known, problem.n_classes):
+        sizes = two_parts(unlabelled[found == number], similarity, problem.generator)
+        if sizes is not None:
+            warnings.warn(
+                f"The added class {model.classes_[number]} may be two, of about {sizes[0]} and {sizes[1]} rows: "
+                "inspect it, and split it in the explorer or label some rows of both.",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def _shares(familiar_classes: Tensor, batch: NewBatch, problem: Problem) -> Tensor:
