@@ -128,7 +128,7 @@ def discover(
     budget = None if memory is None else as_bytes(memory)
     check_target(output, overwrite)
     from rpim.cli.embed import embed_for_run, read_data
-    from rpim.cli.fitting import check_problem, checkpoint_of, fit, make_model, spread_over
+    from rpim.cli.fitting import check_parameters, check_problem, checkpoint_of, fit, make_model, spread_over
     from rpim.data.feature_set import FeatureSet
 
     rows = read_data(
@@ -156,6 +156,7 @@ def discover(
         {name: value for name, value in given.items() if value is not None},
     )
     model.set_params(n_classes=n_classes, normalize=not no_normalize, random_state=seed, verbose=not quiet)
+    check_parameters(model)
     with spread_over(ray, workers, model) as spread:
         embedded = None
         if not isinstance(rows, FeatureSet):

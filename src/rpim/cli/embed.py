@@ -29,7 +29,8 @@ EncoderName = Annotated[
         "--encoder",
         metavar="NAME",
         help="Images: dinov2-vits14, dino-vitb16 (the paper), dinov3-vitb16, clip-vitb16, siglip-vitb16, …, any timm "
-        "model (timm.list_models lists them), or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers model, or a folder.",
+        "model (timm.list_models lists them), or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers "
+        "model, or a folder.",
     ),
 ]
 Weights = Annotated[

@@ -359,7 +359,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 f"give at least {len(known)}, or None to have it estimated."
             )
         if self.n_classes is not None and self.n_classes > n_rows:
-            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}).")
+            raise InputError(
+                f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}): give fewer, or None to have "
+                "it estimated."
+            )
         if (codes >= 0).all():
             warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=4)
         return codes, known
