@@ -75,3 +75,17 @@ def test_without_the_first_features_the_run_is_written_and_the_command_says_what
     animals_features.write("moved.npz")
     assert command("extend", animals, "later.npy", "-o", "run3", "--features", "moved.npz", "-q") == (0, "", "")
     assert len(features_of(Path("run3"))) == 150
+
+
+def test_tables_use_the_width_of_the_terminal(animals, animals_features, command, monkeypatch):
+    long = " and many more words about it"
+    texts = [f"number {i}{long}" for i in range(120)]
+    FeatureSet.from_arrays(animals_features.X, labels=animals_features.labels, texts=texts).write("long.npz")
+    options = ("--n-classes", 5, "--n-members", 1, "--no-report")
+    for width, is_whole in ((200, True), (80, False)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = command("discover", "long.npz", "-o", f"run-{width}", *options)[1]
+        assert (long in out) == is_whole
+        out = command("classes", f"run-{width}")[1]
+        assert (long in out) == is_whole
+        assert max(map(len, out.splitlines()[:6])) <= width

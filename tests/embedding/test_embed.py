@@ -310,6 +310,7 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
     assert "45 texts embedded by all-MiniLM-L6-v2@" in out
     assert "45: the text is empty" in err
     assert "All 100.0%" in out
+    assert "rpim predict run NEW.csv " in out, "texts, as the run was made from"
     code, out, _ = command("estimate", "t.jsonl")
     assert code == 0
     assert "2 known" in out

@@ -167,7 +167,11 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     code, out, err = command("classes", run)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert " ".join(lines[0]) == "class rows labelled confidence stability about typical doubtful"
+    assert " ".join(lines[0]) == "class rows labelled confidence stability about typical"
+    first = dict(zip(Discovery.load(run).ids.tolist(), Discovery.load(run).assignments.texts, strict=True))
+    typical = {row.name: first[row.typical[0]] for row in Discovery.load(run).classes_table()}
+    for line in out.splitlines()[1:-1]:
+        assert typical[line.split()[0]][:12] in line, "a text, not the number of a row"
     assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
     assert out.splitlines()[-1] == "None of 105 labels is probably wrong."
     assert max(map(len, out.splitlines())) <= 80
