@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rpim.metrics import expected_calibration_error, gcd_accuracy
     from rpim.report.figures import confusion_figure, history_figure, map_figure
     from rpim.report.page import write_report
+    from rpim.runs.current_version import load_version
     from rpim.runs.discovery import Discovery
     from rpim.runs.predictor import Predictor
 
@@ -66,6 +67,7 @@ __all__ = [
     "gcd_accuracy",
     "gcd_scorer",
     "history_figure",
+    "load_version",
     "map_figure",
     "on_ray",
     "read_source",
@@ -101,6 +103,7 @@ _MODULES = {
     "metrics": ["expected_calibration_error", "gcd_accuracy"],
     "report.figures": ["confusion_figure", "history_figure", "map_figure"],
     "report.page": ["write_report"],
+    "runs.current_version": ["load_version"],
     "runs.discovery": ["Discovery"],
     "runs.predictor": ["Predictor"],
 }

@@ -532,13 +532,13 @@ def test_a_line_of_a_txt_is_one_label(tmp_path):
         ("l.csv", "id,label\n0\n", "row 1 has 1 columns but the header has 2"),
         ("l.csv", "0,a\n1,b\n", "several columns and no header"),
         ("l.csv", "a\nb\n", "l.csv: labels has 2 values but X has 4 rows"),
-        ("l.csv", b"\xff\xfe\n", "l.csv cannot be read"),
+        ("l.csv", b"\xff\xfe\n", "l.csv is not encoded in UTF-8 but probably in UTF-16: save it as CSV UTF-8"),
         ("l.json", "[1, 2", "l.json cannot be read"),
         ("l.json", '{"a": 1}', "holds a JSON dict"),
         ("l.json", '["a", 1, 2, 3]', "l.json: labels mixes or holds values of type int, str"),
         ("l.npy", "junk", "l.npy is not an .npy file"),
         ("l.parquet", "junk", "l.parquet cannot be read"),
-        ("l.xls", "", "'.xls', which cannot be read as labels: give .npy, .csv, .txt, .json or .parquet"),
+        ("l.xls", "", "'.xls', which cannot be read as labels: give .npy, .csv, .tsv, .txt, .json or .parquet"),
         ("l.txt", None, "l.txt is not there"),
     ],
 )
@@ -703,7 +703,10 @@ def test_csv_whose_decimals_come_late(tmp_path):
         ("a,b\n1,2\n3,\n", r"f.csv: X has NaN, missing or infinite values in 1 row \(1\)"),
         ("a,b\n", "has no rows"),
         ("a,a\n1,2\n", "two columns of the same name"),
-        ("id,label\n1,2\n", "has no columns"),
+        (
+            "id,label\n1,2\n",
+            r"has no column of numbers, only id \('1'\) and label \('2'\): give features",
+        ),
     ],
 )
 def test_bad_csv(tmp_path, text, message):
@@ -823,10 +826,10 @@ def test_a_pickled_label_file_is_never_loaded(tmp_path):
     ("name", "options", "message"),
     [
         ("none.npz", {}, "none.npz is not there"),
-        ("f.xyz", {}, "'.xyz', which cannot be read as features: give .npz, .npy, .parquet, .csv or PIM's folder"),
-        ("f.npy", {"label_column": "a"}, "label_column is for files with columns"),
+        ("f.xyz", {}, "'.xyz', which cannot be read as features: give .npz, .npy, .parquet, .csv, .tsv or PIM"),
+        ("f.npy", {"label_column": "a"}, r"--label-column \(label_column\) is for files with columns"),
         ("f.npy", {"split_column": "a"}, "split_column is for files with columns"),
-        ("f.npy", {"feature_column": "a"}, "feature_column is for .npz and .parquet"),
+        ("f.npy", {"feature_column": "a"}, r"--feature-column \(feature_column\) is for .npz and .parquet"),
         ("none.npy", {}, "none.npy is not there"),
     ],
 )
@@ -840,8 +843,11 @@ def test_bad_path(tmp_path, name, options, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"a": X}, "f.npz has no array called features, X, embeddings or feats among a: name one with feature_column"),
-        ({"X": X, "feats": X}, r"several columns for X \(X, feats\): keep one or choose with feature_column"),
+        (
+            {"a": X},
+            "f.npz has no array called features, X, embeddings or feats among a: name one with --feature-c",
+        ),
+        ({"X": X, "feats": X}, r"several columns for X \(X, feats\): keep one or choose with --feature-column"),
         ({"X": X, "labels": [1]}, "f.npz: labels has 1 values but X has 4 rows"),
         ({"X": X, "metadata_json": "{"}, "f.npz cannot be read"),
     ],

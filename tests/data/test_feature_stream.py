@@ -124,7 +124,7 @@ def test_the_column_that_is_wanted(tmp_path):
     with pytest.raises(InputError, match="no array called features"):
         FeatureStream(tmp_path / "two.npz")
     np.save(tmp_path / "one.npy", X)
-    with pytest.raises(InputError, match=r"feature_column is for \.npz and \.parquet files"):
+    with pytest.raises(InputError, match=r"feature_column\) is for \.npz and \.parquet files"):
         FeatureStream(tmp_path / "one.npy", feature_column="b")
 
 

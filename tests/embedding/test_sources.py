@@ -1,5 +1,6 @@
 """What a folder or a table holds, and what is said where it holds nothing of use."""
 
+import gzip
 import json
 from functools import partial
 
@@ -90,11 +91,31 @@ def test_semicolons_tabs_and_marks_of_excel(tmp_path):
 
 def test_a_column_of_another_name_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("question,topic\nWhere?,place\nWhen?,\n")
-    assert not is_source(tmp_path / "t.csv")
+    assert is_source(tmp_path / "t.csv"), "rpim says that no column is called text"
     assert is_source(tmp_path / "t.csv", "question")
     items = read_source(tmp_path / "t.csv", text_column="question", label_column="topic")
     assert items.texts == ["Where?", "When?"]
     assert items.labels.tolist() == ["place", ""]
+
+
+def test_texts_in_the_formats_that_people_have(tmp_path):
+    records = [{"text": "Where?", "label": "place"}, {"text": "When?\tNow", "label": ""}]
+    (tmp_path / "t.tsv").write_text('text\tlabel\nWhere?\tplace\n"When?\tNow"\t\n')
+    (tmp_path / "t.json").write_text(json.dumps(records))
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "t.jsonl").write_text(lines)
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for name in ("t.tsv", "t.json", "t.jsonl", "t.jsonl.gz"):
+        assert is_source(tmp_path / name)
+        items = read_source(tmp_path / name)
+        assert (items.texts, items.labels.tolist()) == (["Where?", "When?\tNow"], ["place", ""]), name
+
+
+def test_json_that_is_no_list_of_objects(tmp_path, refused):
+    (tmp_path / "t.json").write_text('{"text": ["Where?"]}')
+    refused("is not a list of JSON objects: give one object per text", tmp_path / "t.json")
+    (tmp_path / "t.jsonl.gz").write_bytes(b"no gzip")
+    refused("t.jsonl.gz cannot be read", tmp_path / "t.jsonl.gz")
 
 
 def test_features_are_no_source(tmp_path):
@@ -159,12 +180,12 @@ def test_what_holds_nothing_says_so(folder, tmp_path, refused):
     (tmp_path / "header.csv").write_text("text,label\n")
     refused("holds no texts", tmp_path / "header.csv")
     (tmp_path / "t.docx").write_text("text")
-    refused("give .csv, .jsonl or .parquet", tmp_path / "t.docx")
+    refused("give .csv, .tsv, .json, .jsonl or .parquet", tmp_path / "t.docx")
 
 
 def test_what_does_not_fit_says_so(folder, tmp_path, refused):
     (tmp_path / "t.csv").write_text("question,label\nWhere?,a\n")
-    refused("no column called text among 'question', 'label'", tmp_path / "t.csv")
+    refused(r"no column called text, only question \('Where\?'\) and label \('a'\): name", tmp_path / "t.csv")
     refused("no column 'quetion'", tmp_path / "t.csv", text_column="quetion")
     refused("no column 'topic'", tmp_path / "t.csv", text_column="question", label_column="topic")
     (tmp_path / "odd.csv").write_text("text,label\nHi, there,a\n")

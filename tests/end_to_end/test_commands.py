@@ -168,7 +168,11 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     code, out, err = command("classes", run)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert " ".join(lines[0]) == "class rows labelled confidence stability about typical doubtful"
+    assert " ".join(lines[0]) == "class rows labelled confidence stability about typical"
+    first = dict(zip(Discovery.load(run).ids.tolist(), Discovery.load(run).assignments.texts, strict=True))
+    typical = {row.name: first[row.typical[0]] for row in Discovery.load(run).classes_table()}
+    for line in out.splitlines()[1:-1]:
+        assert typical[line.split()[0]][:12] in line, "a text, not the number of a row"
     assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
     assert out.splitlines()[-1] == "None of 105 labels is probably wrong."
     assert max(map(len, out.splitlines())) <= 80
@@ -457,7 +461,11 @@ BAD_INPUT = {
         lambda: (save("d.npz"), "--n-classes", "3"),
         "--n-classes 3 is smaller than the number of known classes, 4: give at least 4",
     ),
-    "n_classes too many": (lambda: (save("d.npz"), "--n-classes", "301"), "larger than the number of rows"),
+    "n_classes too many": (
+        lambda: (save("d.npz"), "--n-classes", "301"),
+        "--n-classes 301 is larger than the number of rows of d.npz (300): give fewer, or leave it out to have it est",
+    ),
+    "weight_decay": (lambda: (save("d.npz"), "--weight-decay", "nan"), "--weight-decay nan is out of its range"),
     "duplicate ids": (lambda: save("d.npz", ids=np.zeros(300, dtype=int)), "ids has 0 more than once"),
     "labels of the wrong length": (short_labels, "labels.txt: labels has 299 values but X has 300 rows"),
     "mixed labels": (lambda: save("d.npz", labels=np.array([1.5, 2, *[-1] * 298])), "continuous values"),
@@ -467,14 +475,23 @@ BAD_INPUT = {
     "missing file": (lambda: "nowhere.npz", "nowhere.npz is not there or not a file"),
     "unknown method": (lambda: (save("d.npz"), "--method", "rpin"), "--method 'rpin' is unknown: did you mean rpim?"),
     "unknown settings": (lambda: (save("d.npz"), "--preset", "x"), "--preset 'x' is unknown: choose among"),
-    "trade_off": (lambda: (save("d.npz"), "--trade-off", "-1"), "'trade_off' parameter of InfoMaxObjective must be"),
-    "beta": (lambda: (save("d.npz"), "--beta", "2"), "'beta' parameter of InfoMaxObjective must be"),
+    "trade_off": (
+        lambda: (save("d.npz"), "--trade-off", "-1"),
+        "--trade-off -1 is out of its range: give a number above 0, or leave",
+    ),
+    "beta": (
+        lambda: (save("d.npz"), "--beta", "2"),
+        "--beta 2 is out of its range: give a number at least 0 and at most 1",
+    ),
     "beta for PIM": (lambda: (save("d.npz"), "--method", "pim"), "--beta is not for --method pim: leave it out."),
     "against the preset": (
         lambda: (save("d.npz"), "--preset", "paper"),
         "--beta 0.2 contradicts --preset paper, which has --beta 0.05: leave --beta out, or use --preset default.",
     ),
-    "abstain": (lambda: (save("d.npz"), "--abstain", "1.5"), "'abstain' parameter of RPIM must be a float in the"),
+    "abstain": (
+        lambda: (save("d.npz"), "--abstain", "1.5"),
+        "--abstain 1.5 is out of its range: give a number at least 0 and below 1",
+    ),
     "abstain for GCD": (
         lambda: (save("d.npz"), "--method", "gcd", "--abstain", "0.1"),
         "--abstain is not for --method gcd: leave it out.",

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import os
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each
+from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each, two_parts
 from rpim.core.sampling import ROWS_PER_CLASS, Exemplars, select_exemplars
 from rpim.estimators import KMeans
 from rpim.estimators.extending import name_classes
@@ -124,6 +125,14 @@ def test_two_halves_of_a_blob_are_one_class(blobs):
     ]  # 4 has no rows, and stays
 
 
+def test_two_blobs_in_one_class_are_two_parts(blobs):
+    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    assert two_parts(arriving(blobs, [30, 20], unfamiliarity=0.95)[0].x, similarity, seeded()) == (30, 20)
+    assert two_parts(arriving(blobs, [50], unfamiliarity=0.95)[0].x, similarity, seeded()) is None
+    assert two_parts(arriving(blobs, [30, 3], unfamiliarity=0.95)[0].x, similarity, seeded()) is None, "three rows"
+    assert two_parts(arriving(blobs, [4, 4], unfamiliarity=0.95)[0].x, similarity, seeded()) is None, "few rows"
+
+
 def test_a_class_needs_rows_that_are_unfamiliar():
     found = torch.tensor([5] * 6 + [6] * 6 + [7] * 3)
     unfamiliarity = torch.tensor([0.9] * 6 + [0.9] * 2 + [0.1] * 4 + [0.9] * 3)
@@ -222,6 +231,27 @@ def test_what_a_committee_said_does_not_outlive_it(world):
     assert not hasattr(model, "expected_accuracy_")
     assert model.label_issues_ == []
     assert model.label_quality_.shape == model.labels_.shape
+
+
+def test_two_classes_that_become_one_are_warned_of(world, first, monkeypatch):
+    X, truth, _, _ = world
+    monkeypatch.setattr("rpim.estimators.extending.n_classes_to_add", lambda *_: 1)
+    with pytest.warns(
+        UserWarning, match="The added class 6 may be two, of about 60 and 60 rows: inspect it, and split"
+    ):
+        copied(first).extend(X[(truth == 6) | (truth == 7)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copied(first).extend(X[truth == 6])
+
+
+def test_the_interval_of_the_first_fit_is_not_that_of_the_extended_one(world):
+    X, truth, y, early = world
+    model = RPIM(**QUICK).fit(X[early], y[early])
+    assert model.n_classes_low_ <= model.n_classes_ <= model.n_classes_high_
+    model.extend(X[truth > 5])
+    for name in ("n_classes_low_", "n_classes_high_", "n_classes_curve_"):
+        assert not hasattr(model, name)
 
 
 def test_nothing_new_adds_nothing(world, first):
@@ -365,10 +395,11 @@ def test_only_infomax_runs_can_be_extended(world):
 @pytest.fixture
 def extend(command, world, discovery):
     """Run ``rpim extend`` with these arguments in a folder with a run and new rows."""
-    _, _, _, early = world
+    _, _, y, early = world
     discovery.save("run")
+    features(world, early, y[early]).write("first.npz")
     features(world, ~early).write("new.npz")
-    return partial(command, "extend")
+    return partial(command, "extend", "--features", "first.npz")
 
 
 def test_the_command_says_what_it_added(extend):

@@ -451,7 +451,7 @@ def test_label_studio_finds_a_local_file_by_its_address(bench, path):
 def test_the_command_exports_what_was_decided(animals, client, decide, command):
     decide("rename", number=3, name="fox")
     code, out, err = command("export", animals, "-o", "rows.jsonl", "--decisions")
-    assert (code, out, err) == (0, "120 rows written to rows.jsonl.\n", "")
+    assert (code, out, err) == (0, "120 rows of version 0 written to rows.jsonl.\n", "")
     labels = {json.loads(line)["label"] for line in Path("rows.jsonl").read_text().splitlines()}
     assert labels == {"ant", "bee", "cat", "fox", "new-2"}
     assert "exists already" in command("export", animals, "-o", "rows.jsonl", "--decisions")[2]

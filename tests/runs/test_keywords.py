@@ -152,7 +152,7 @@ def test_the_commands_show_and_write_them(command, with_texts):
     code, out, _ = command("classes", "run")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].split() == ["class", "rows", "labelled", "confidence", "stability", "about", "typical", "doubtful"]
+    assert lines[0].split() == ["class", "rows", "labelled", "confidence", "stability", "about", "typical"]
     assert max(map(len, lines)) <= 80
     assert all(name in out for name in ("pay invoice", "monthly fee", *names.values()))
 

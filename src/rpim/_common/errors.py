@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,22 @@ class InputError(ValueError):
     """
 
 
+class MissingColumn(InputError):
+    """A table has no column of the expected name.
+
+    Parameters
+    ----------
+    message : str
+    options : dict of str to str
+        The options of the command line that name the columns, as far as these can be guessed.
+    """
+
+    def __init__(self, message: str, options: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.options = dict(options)
+
+
+_MAX_LISTED, _N_NEAREST = 30, 6
 BAD_INPUT, FAILURE = 2, 1
 """The exit codes of the commands: what the user can mend, and what they cannot."""
 
@@ -56,11 +72,22 @@ def choose(what: str, value: str, choices: Iterable[str]) -> str:
     >>> choose("The method", "gdc", ["pim", "gcd"])
     Traceback (most recent call last):
     rpim._common.errors.InputError: The method 'gdc' is unknown: did you mean gcd?
+
+    Of many choices only the nearest are named.
+
+    >>> choose("The model", "nosuch", [f"model-{k}" for k in range(1000)])
+    Traceback (most recent call last):
+    rpim._common.errors.InputError: The model 'nosuch' is unknown: of 1,000 the nearest are model-...
     """
     listed = list(choices)
     if value in listed:
         return value
-    hint = meant(value, listed) or f"choose among {', '.join(listed)}."
+    if len(listed) > _MAX_LISTED:
+        nearest = difflib.get_close_matches(value.lower(), listed, n=_N_NEAREST, cutoff=0.0)
+        all_of_them = f"of {len(listed):,} the nearest are {', '.join(nearest)}."
+    else:
+        all_of_them = f"choose among {', '.join(listed)}."
+    hint = meant(value, listed) or all_of_them
     raise InputError(f"{what} {value!r} is unknown: {hint}")
 
 

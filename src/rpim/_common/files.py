@@ -5,6 +5,7 @@ Nothing is ever unpickled: a damaged or hostile file cannot run code.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import errno
@@ -13,6 +14,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import shutil
 import struct
 import tokenize
@@ -33,6 +35,7 @@ RUN_FILE = "run.json"
 """The file that makes a folder a run folder."""
 
 _PICKLED = re.compile("object arrays|python objects", re.IGNORECASE)  # numpy's words for it
+_NOT_UTF8 = re.compile("invalid utf-?8", re.IGNORECASE)  # pyarrow's words for it
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -64,9 +67,21 @@ def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it
     except InputError:
         raise
     except _UNREADABLE as error:
+        if isinstance(error, UnicodeDecodeError) or _NOT_UTF8.search(str(error)):
+            raise InputError(_not_utf8(path)) from error
         if isinstance(error, ValueError) and _PICKLED.search(str(error)):
             raise InputError(f"{path} holds pickled objects, which are never loaded: save plain arrays.") from error
         raise InputError(f"{path} cannot be read ({first_line(error)}): {hint}.") from error
+
+
+def _not_utf8(path: Path) -> str:
+    with open(path, "rb") as file:
+        encoding = "UTF-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "WINDOWS-1252"
+    converted = path.with_name(f"{path.stem}-utf8{path.suffix}")
+    return (
+        f"{path} is not encoded in UTF-8 but probably in {encoding}: save it as CSV UTF-8 in the spreadsheet, or run "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}."
+    )
 
 
 def must_be_npy(path: Path) -> None:

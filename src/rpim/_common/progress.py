@@ -66,8 +66,9 @@ class Progress:
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
-                TextColumn("left"),
+                TextColumn("elapsed,"),
                 TimeRemainingColumn(),
+                TextColumn("left"),
                 console=Console(stderr=True),
                 transient=True,
             )

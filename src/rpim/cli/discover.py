@@ -15,7 +15,6 @@ from rpim._common.hardware import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import (
-    Data,
     FeatureColumn,
     LabelColumn,
     LabelsFile,
@@ -129,7 +128,7 @@ def discover(
     budget = None if memory is None else as_bytes(memory)
     check_target(output, overwrite)
     from rpim.cli.embed import embed_for_run, read_data
-    from rpim.cli.fitting import check_problem, checkpoint_of, fit, make_model, spread_over
+    from rpim.cli.fitting import check_parameters, check_problem, checkpoint_of, fit, make_model, spread_over
     from rpim.data.feature_set import FeatureSet
 
     rows = read_data(
@@ -157,6 +156,7 @@ def discover(
         {name: value for name, value in given.items() if value is not None},
     )
     model.set_params(n_classes=n_classes, normalize=not no_normalize, random_state=seed, verbose=not quiet)
+    check_parameters(model)
     with spread_over(ray, workers, model) as spread:
         embedded = None
         if not isinstance(rows, FeatureSet):
@@ -194,10 +194,13 @@ def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
 
 
 def estimate(
-    data: Data,
+    data: Source,
     labels: LabelsFile = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
+    text_column: TextColumn = None,
+    encoder: EncoderName = None,
+    weights: Weights = None,
     method: Annotated[
         str,
         typer.Option(metavar="NAME", help="neighbors, or a baseline: max-acc (GCD), max-acc-pim (PIM)."),
@@ -226,12 +229,23 @@ def estimate(
     if preset == "paper" and method == "neighbors":
         raise InputError("--preset paper is for Max-ACC: give --method max-acc or max-acc-pim too, or leave it out.")
     picture = None if plot is None else check_picture(plot, overwrite)
+    from rpim.cli.embed import embedded, read_data
+    from rpim.cli.fitting import check_problem
     from rpim.data.feature_set import FeatureSet
 
-    features = FeatureSet.read(data, labels, label_column=label_column, feature_column=feature_column)
-    from rpim.cli.fitting import check_problem
-
+    features = read_data(
+        data,
+        labels,
+        label_column=label_column,
+        feature_column=feature_column,
+        text_column=text_column,
+        encoder=encoder,
+        weights=weights,
+    )
     n_known = check_problem(features, data)
+    if not isinstance(features, FeatureSet):
+        features = embedded(features, encoder, weights, quiet=as_json)
+        n_known = check_problem(features, data)  # some may have been skipped
     import numpy as np
 
     from rpim.estimators.rpim import estimate_n_classes

@@ -29,7 +29,8 @@ EncoderName = Annotated[
         "--encoder",
         metavar="NAME",
         help="Images: dinov2-vits14, dino-vitb16 (the paper), dinov3-vitb16, clip-vitb16, siglip-vitb16, …, any timm "
-        "model, or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers model, or a folder.",
+        "model (timm.list_models lists them), or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers "
+        "model, or a folder.",
     ),
 ]
 Weights = Annotated[
@@ -46,7 +47,8 @@ def embed(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of images, a .csv, .jsonl or .parquet file of texts, or a Hugging Face dataset on disk.",
+            help="A folder of images, a .csv, .tsv, .json, .jsonl or .parquet file of texts, or a Hugging Face "
+            "dataset on disk.",
         ),
     ],
     output: Annotated[
@@ -182,6 +184,20 @@ def embed_for_run(
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
     print_report(items, report, opened.identity, quiet)
     return place
+
+
+def embedded(items: Items, encoder: str | None, weights: Path | None, *, quiet: bool) -> FeatureSet:
+    """The features of the items, which are not kept on disk."""
+    from rpim.data.feature_set import FeatureSet
+    from rpim.embedding.embed import embed as embed_items
+    from rpim.embedding.open_encoder import open_encoder
+
+    opened = open_encoder(items.kind, encoder, weights)
+    with tempfile.TemporaryDirectory(prefix="rpim-") as folder:
+        place = Path(folder) / "features.parquet"
+        report = embed_items(items, opened, place, verbose=not quiet)
+        print_report(items, report, opened.identity, quiet)
+        return FeatureSet.read(place)
 
 
 @contextlib.contextmanager

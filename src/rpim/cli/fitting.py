@@ -6,6 +6,7 @@ Errors in the data are reported before torch is imported, which takes seconds.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rpim._common.errors import InputError, choose
+from rpim._common.errors import InputError, choose, first_line
 from rpim._version import __version__
 from rpim.cli.terminal import as_options, one_line_warnings
+from rpim.data.columns import missing_labels
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import encode_labels
 from rpim.data.row_files import RowFiles
@@ -33,6 +35,8 @@ def check_problem(
     features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
 ) -> int:
     """Check the problem before any work, with errors that name the options; return the number of known classes."""
+    if features.labels is None and features.columns:
+        raise missing_labels(data, features.columns)
     if features.labels is None or features.n_labelled == 0:
         raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
     known = encode_labels(features.labels)[1]
@@ -48,6 +52,11 @@ def check_problem(
         raise InputError(
             f"--n-classes {n_classes} is smaller than the number of known classes, {len(known)}: "
             f"give at least {len(known)}, or leave it out to have it estimated."
+        )
+    if n_classes is not None and n_classes > len(features):
+        raise InputError(
+            f"--n-classes {n_classes} is larger than the number of rows of {data} ({len(features)}): give fewer, or "
+            "leave it out to have it estimated."
         )
     if n_members is not None and n_members < 1:
         raise InputError(f"--n-members {n_members} is too few: give 1 for a single fit, or 16 for a committee.")
@@ -79,6 +88,31 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
         checked_device(device)
     estimator: DiscoveryEstimator = model.set_params(device=device, **parameters)
     return estimator
+
+
+def check_parameters(model: DiscoveryEstimator) -> None:
+    """Raise an error that names the option if a parameter is out of its range, before any work.
+
+    scikit-learn says: The 'abstain' parameter of RPIM must be a float in the range [0.0, 1.0). Got 5.0 instead.
+    """
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    try:
+        model._validate_params()
+    except InputError as error:
+        raise InputError(as_options(str(error))) from error
+    except InvalidParameterError as error:
+        said = re.search(r"'(\w+)' parameter .* range ([\[(])(\S+), (\S+)([\])])\. Got (\S+) instead", str(error))
+        if said is None:
+            raise InputError(as_options(first_line(error))) from error
+        name, left, low, high, right, given = said.groups()
+        limits = [f"{'at least' if left == '[' else 'above'} {float(low):g}"]
+        if high != "inf":
+            limits.append(f"{'at most' if right == ']' else 'below'} {float(high):g}")
+        option = f"--{name.replace('_', '-')} {float(given):g}"
+        raise InputError(
+            f"{option} is out of its range: give a number {' and '.join(limits)}, or leave it out."
+        ) from error
 
 
 def checkpoint_of(
@@ -121,12 +155,10 @@ def fit(
     *,
     quiet: bool = False,
 ) -> Discovery:
-    """Fit the model; invalid parameters are bad input.
+    """Fit the model.
 
     Errors and warnings of the fit name options instead of parameters; each warning is one line.
     """
-    from sklearn.utils._param_validation import InvalidParameterError
-
     from rpim.runs.discovery import Discovery
 
     start = time.monotonic()
@@ -136,8 +168,6 @@ def fit(
         where = rows if spread is None else spread(rows)
         with one_line_warnings(show=not quiet):
             model.fit(where, np.asarray(features.labels), views, checkpoint=checkpoint)
-    except InvalidParameterError as error:
-        raise InputError(str(error)) from error
     except InputError as error:
         raise InputError(as_options(str(error))) from error
     named = source.resolve() if isinstance(source, Path) else source

@@ -5,14 +5,16 @@ torch takes seconds to import, so everything that needs it is imported inside th
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rpim._common.errors import BAD_INPUT, FAILURE, InputError
+from rpim._common.errors import BAD_INPUT, FAILURE, InputError, MissingColumn
 from rpim._common.ray import LOCAL, is_address
 from rpim._version import __version__
 from rpim.cli.benchmark import benchmark
@@ -23,12 +25,16 @@ from rpim.cli.finetune import finetune
 from rpim.cli.report import report
 from rpim.cli.runs import classes, evaluate, export, extend, predict
 
+_TYPED = "rpim.typed"
+"""The key of the arguments as they were typed."""
+
 
 class OneLineErrors(TyperGroup):
     """Print errors as one line on stderr: exit code 2 for bad input, 1 for failures; --debug adds the traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; ``--ray`` without an address becomes ``--ray=local``, which typer cannot express."""
+        ctx.meta[_TYPED] = args
         return list(super().parse_args(ctx, _with_address(args)))
 
     def invoke(self, ctx: Any) -> Any:
@@ -42,6 +48,8 @@ class OneLineErrors(TyperGroup):
             if ctx.params.get("debug"):
                 traceback.print_exc()
             message, code = _in_one_line(error)
+            if isinstance(error, MissingColumn):
+                message = _with_command(message, error.options, ctx)
             typer.echo(f"rpim: {message}", err=True)
             raise typer.Exit(code) from error
 
@@ -53,11 +61,25 @@ def _with_address(args: list[str]) -> list[str]:
     >>> _with_address(["discover", "rows.npy", "--ray", "10.0.0.1:6379"])
     ['discover', 'rows.npy', '--ray', '10.0.0.1:6379']
     """
-    following = [*args[1:], ""]
+    following = [*args, ""][1:]
     return [
         f"--ray={LOCAL}" if arg == "--ray" and not is_address(after) else arg
         for arg, after in zip(args, following, strict=True)
     ]
+
+
+def _with_command(message: str, options: Mapping[str, str], ctx: Any) -> str:
+    """Add the command as it was typed with these options, as far as it has them; the message as it is without any."""
+    typed = ctx.meta[_TYPED]
+    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+    has = {name for parameter in command.params for name in parameter.opts}
+    wanted = {name: value for name, value in options.items() if name in has and name not in typed}
+    if "--labels" in typed:
+        wanted.pop("--label-column", None)
+    if not wanted:
+        return message
+    words = [word for pair in wanted.items() for word in pair]
+    return f"{message.removesuffix('.')}, such as {shlex.join(['rpim', *typed, *words])}"
 
 
 def _in_one_line(error: BaseException) -> tuple[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rpim._common.errors import InputError, first_line
+from rpim.cli.terminal import AsFound, Version, chosen_version
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -34,6 +34,8 @@ def report(
     truth_column: Annotated[
         str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
     ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write a self-contained HTML report of a run: classes, map, training curves, hyperparameters."""
@@ -47,30 +49,26 @@ def report(
     # The report in the run folder is derived from the run, so it is always replaced.
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
     from rpim.report.page_map import careful_map
-    from rpim.runs.discovery import Discovery
     from rpim.runs.evaluation import read_truth
-    from rpim.runs.versions import decided_names
 
-    discovery = Discovery.load(run)
+    discovery, chosen = chosen_version(run, version, as_found)
     true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
-    rows, pictures, why = _rows(run, facts, features)
+    rows, pictures, why = _rows(chosen.run, facts, features)
     if images is not None:
         from rpim.explorer.pictures import Pictures
 
         moved = Pictures(discovery.assignments.paths, discovery.ids.tolist(), images)
         pictures = [moved.path(row) for row in range(len(discovery))]
-    decided = decided_names(run)
-    if decided.problem:
-        typer.echo(f"rpim: {decided.problem}", err=True)
+    note = chosen.sentence(discovery.model)
     write_report(
         discovery,
         target,
         features=rows,
         truth=true_classes,
         pictures=pictures,
-        on_map=careful_map(discovery, rows, run),
+        on_map=careful_map(discovery, rows, chosen.folder),
         no_map=why,
-        decided=decided,
+        notes=[note] if note else [],
         overwrite=True,
     )
     typer.echo(f"The report is {target}.")
@@ -109,26 +107,36 @@ def report_of_run(
         return None
 
 
-def rows_of_extension(before: Discovery, run: Path, after: Discovery, new: FeatureSet) -> FeatureSet | None:
-    """The features of an extended run, in its order; None if those of the original run are unavailable."""
+def rows_of_extension(
+    before: Discovery, run: Path, given: Path | None, after: Discovery, new: FeatureSet
+) -> FeatureSet | None:
+    """The features of an extended run, in its order; None, and a line says so, if those of the run are missing."""
     import numpy as np
 
+    from rpim.data.feature_set import FeatureSet
     from rpim.runs.run_folder import features_of
 
     try:
-        old = features_of(run)
-    except InputError:
+        old = features_of(run, given)
+    except InputError as error:
+        if given is not None:
+            raise
+        typer.echo(f"rpim: the extended run has no features of its rows, so it cannot be explored. {error}", err=True)
         return None
     kept = np.isin(before.ids, after.ids[: -len(new)])
-    return dataclasses.replace(
-        old,
-        X=np.concatenate([old.X[kept], new.X]),
+
+    def joined(first: Any, second: Any) -> Any:
+        return [*np.asarray(first, dtype=object)[kept].tolist(), *np.asarray(second, dtype=object).tolist()]
+
+    shared = [name for name in old.columns if name in new.columns]
+    both_true = old.truth is not None and new.truth is not None
+    return FeatureSet.from_arrays(
+        np.concatenate([old.X[kept], new.X]),
+        labels=after.given,
         ids=after.ids,
-        labels=None,
-        truth=None,
-        views=(),
-        split=None,
+        truth=joined(old.truth, new.truth) if both_true else None,
         texts=after.assignments.texts,
         paths=after.assignments.paths,
-        columns={},
+        columns={name: joined(old.columns[name], new.columns[name]) for name in shared},
+        metadata=old.metadata,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from rpim.cli.embed import TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import (
     AnyEncoder,
+    AsFound,
     FeatureColumn,
     LabelColumn,
     LabelsFile,
@@ -24,9 +26,13 @@ from rpim.cli.terminal import (
     Quiet,
     RayAddress,
     Run,
+    Version,
     Workers,
     check_workers,
+    chosen_version,
     console_of_output,
+    one_line_warnings,
+    print_version,
     resumable_parts,
     written,
 )
@@ -52,6 +58,8 @@ def predict(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    version: Version = None,
+    as_found: AsFound = False,
     ray: RayAddress = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
@@ -64,6 +72,7 @@ def predict(
         _predict_on_ray(
             run,
             new,
+            (version, as_found),
             output,
             ray,
             workers,
@@ -79,10 +88,11 @@ def predict(
     if output is not None:
         check_export(output, overwrite)
     from rpim.cli.embed import features_of_new
-    from rpim.runs.predictor import Predictor
+    from rpim.runs.current_version import choose_version
 
     verbose = output is not None or not sys.stdout.isatty()  # a bar among printed lines could not be read
-    predictor = Predictor.load(run)
+    chosen = choose_version(run, version, as_found=as_found)
+    predictor = chosen.predictor()
     with features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows:
         predictor.assign_file(
             rows,
@@ -94,6 +104,7 @@ def predict(
             overwrite=overwrite,
             verbose=verbose,
         )
+    print_version(chosen, predictor.model)
 
 
 def extend(
@@ -106,6 +117,11 @@ def extend(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
+    run_features: Annotated[
+        Path | None, typer.Option("--features", metavar="FILE", help="Features of the run, if they have moved.")
+    ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     no_report: NoReport = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -131,15 +147,26 @@ def extend(
             features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
         else:
             features = FeatureSet.read(rows)
-        before = _load(run)
-        after = before.extended(
-            features, source=new.resolve(), command=["rpim", *sys.argv[1:]], any_encoder=any_encoder, verbose=not quiet
-        )
-        after.save(output, overwrite=overwrite)
+        before, chosen = chosen_version(run, version, as_found)
+        with one_line_warnings(show=not quiet):
+            after = before.extended(
+                features,
+                source=new.resolve(),
+                command=["rpim", *sys.argv[1:]],
+                any_encoder=any_encoder,
+                verbose=not quiet,
+            )
+        everything = rows_of_extension(before, chosen.run, run_features, after, features)
+        kept = None if everything is None else output.with_name(f".{output.name}.features-{os.getpid()}.parquet")
+        try:
+            if everything is not None and kept is not None:
+                everything.write(kept)
+            after.save(output, overwrite=overwrite, features=kept)
+        finally:
+            if kept is not None:
+                kept.unlink(missing_ok=True)
     with written(output):
-        page = None
-        if not no_report:
-            page = report_of_run(after, output, rows_of_extension(before, run, after, features), quiet=quiet)
+        page = None if no_report else report_of_run(after, output, everything, quiet=quiet)
         if not quiet:
             from rpim.cli.summary import print_extension, print_next_steps
 
@@ -157,15 +184,18 @@ def evaluate(
         str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
     ] = None,
     metric: Annotated[str, typer.Option(metavar="v2|v1|orca", help="Definition of GCD accuracy.")] = "v2",
+    version: Version = None,
+    as_found: AsFound = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate the unlabelled rows against the true classes: All, Known, Unknown, NMI, ARI."""
-    from rpim.runs.evaluation import METRICS, read_truth
+    from rpim.runs.evaluation import METRICS, known_classes, read_truth
     from rpim.runs.evaluation import evaluate as compare
 
     choose("--metric", metric, METRICS)
-    discovery = _load(run)
-    result = compare(discovery, read_truth(truth, discovery.ids, truth_column), metric)
+    discovery, chosen = chosen_version(run, version, as_found)
+    true_classes = read_truth(truth, discovery.ids, truth_column)
+    result = compare(discovery, true_classes, metric, known=known_classes(chosen.run))
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
@@ -188,24 +218,22 @@ def classes(
             metavar="ID", help="Accept the class suggested for the row with this id, or for all; may be repeated."
         ),
     ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Overwrite = False,
 ) -> None:
     """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
     from rpim.cli.summary import print_classes, print_label_issues, print_line
     from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
-    from rpim.runs.versions import decided_names
 
     if accept:
         _accept_suggestions(run, accept)
         return
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
-    discovery = _load(run)
-    decided = decided_names(run)
-    if decided.problem:
-        typer.echo(f"rpim: {decided.problem}", err=True)
-    summaries = decided.given_to(discovery.classes_table())
+    discovery, _ = chosen_version(run, version, as_found)
+    summaries = discovery.classes_table()
     console, counts = console_of_output(), LabelCounts.of(discovery.assignments)
     if label_issues:
         if counts is None:
@@ -224,8 +252,6 @@ def classes(
         write_classes(summaries, output, overwrite=overwrite)
     else:
         print_classes(console, discovery, summaries)
-        for sentence in decided.notes(summaries):
-            print_line(console, sentence)
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
 
 
@@ -269,29 +295,28 @@ def export(
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
+    version: Version = None,
+    as_found: AsFound = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, its confidence and the runner-up to one file."""
     if decisions:
         from rpim.explorer.exports import export_run
 
-        typer.echo(export_run(run, output, images, overwrite=overwrite))
+        if as_found:
+            raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
+        typer.echo(export_run(run, output, images, version=version, overwrite=overwrite))
         return
     from rpim._common.files import check_export
 
     check_export(output, overwrite)
-    _load(run).export(output, overwrite=overwrite)
-
-
-def _load(run: Path) -> Discovery:
-    from rpim.runs.discovery import Discovery
-
-    return Discovery.load(run)
+    chosen_version(run, version, as_found)[0].export(output, overwrite=overwrite)
 
 
 def _predict_on_ray(
     run: Path,
     new: Path,
+    wanted: tuple[int | None, bool],
     output: Path | None,
     ray: str,
     workers: int | None,
@@ -304,15 +329,17 @@ def _predict_on_ray(
     from rpim._common.ray import connected
     from rpim.cli.embed import features_of_new
     from rpim.data.ray_shards import check_folder
-    from rpim.runs.predictor import Predictor, predict_on_ray
+    from rpim.runs.current_version import choose_version
+    from rpim.runs.predictor import predict_on_ray
 
     if output is None:
         raise InputError("--ray writes a folder of .parquet files, but no output is given: give -o FOLDER.")
     check_folder(output, how["overwrite"])
-    Predictor.load(run)  # report a damaged run before connecting to the cluster
+    chosen = choose_version(run.resolve(), wanted[0], as_found=wanted[1])
+    print_version(chosen, chosen.predictor().model)  # report a damaged run before connecting to the cluster
     with (
         resumable_parts(output),
         connected(ray, workers) as n,
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):
-        predict_on_ray(run, rows, output, n, verbose=True, **how)
+        predict_on_ray(chosen.folder, rows, output, n, load=chosen.predictor, verbose=True, **how)

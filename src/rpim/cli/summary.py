@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 20
 _NAME_WIDTH = 16
 _N_KEYWORDS = 2
+_NUMBERS_WIDTH = 43
+"""Width of the columns that hold numbers, in the tables of classes."""
 _MAX_ISSUES = 200
 
 
@@ -44,7 +46,7 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
         print_line(console, counts.sentence(folder))
     if new:
         console.print()
-        console.print(_new_classes(discovery, new))
+        console.print(_new_classes(discovery, new, console.width))
         if len(new) > MAX_ROWS:
             console.print(Text(f"… and {len(new) - MAX_ROWS:,} more"))
         doubtful = [row for row in new if row.stability < UNSTABLE]
@@ -80,7 +82,7 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
         console.print(Text(line))
     if added:
         console.print()
-        console.print(_new_classes(after, sorted(added, key=lambda row: -row.rows)))
+        console.print(_new_classes(after, sorted(added, key=lambda row: -row.rows), console.width))
         if len(added) > MAX_ROWS:
             console.print(Text(f"… and {len(added) - MAX_ROWS:,} more"))
 
@@ -96,7 +98,14 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
     print_line(console, f"  rpim explore {name}                  inspect, rename and correct its classes")
     print_line(console, f"  rpim classes {name}                  all classes with typical and doubtful rows")
     print_line(console, f"  rpim export {name} -o rows.csv       the class of every row")
-    print_line(console, f"  rpim predict {name} NEW.npz          the same classes for new rows")
+    print_line(console, f"  rpim predict {name} {_new_data(discovery):<16} the same classes for new rows")
+
+
+def _new_data(discovery: Discovery) -> str:
+    """New rows of the kind that the run was made from."""
+    embedding = discovery.provenance.get("data", {}).get("metadata", {}).get("embedding")
+    kind = embedding.get("kind") if isinstance(embedding, dict) else None
+    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(str(kind), "NEW.npz")
 
 
 def print_line(console: Console, line: str) -> None:
@@ -186,9 +195,12 @@ def print_label_issues(
 def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
     """Print every class, known classes first, with the ids of its typical and doubtful rows.
 
-    With texts, the column "about" (keywords) replaces the column "nearest".
+    With texts, the columns "about" (keywords) and the most typical text replace "nearest" and the ids.
     """
-    has_texts = discovery.assignments.texts is not None
+    texts = discovery.assignments.texts
+    if texts is not None:
+        _print_classes_of_texts(console, dict(zip(discovery.ids.tolist(), texts, strict=True)), summaries)
+        return
     cells = [
         (
             _called(row),
@@ -196,26 +208,48 @@ def print_classes(console: Console, discovery: Discovery, summaries: Sequence[Cl
             f"{row.labelled:,}",
             _percent(row.mean_confidence),
             _percent(row.stability),
-            _about(row) if has_texts else short(row.nearest_known, _NAME_WIDTH),
+            short(row.nearest_known, _NAME_WIDTH),
             _listed(row.typical[:2]),
             _listed(row.doubtful[:2]),
         )
         for row in summaries
     ]
-    about = "about" if has_texts else "nearest"
-    columns = ("class", "rows", "labelled", "confidence", "stability", about, "typical", "doubtful")
-    console.print(class_table(columns, cells, words=(about, "typical")))
+    columns = ("class", "rows", "labelled", "confidence", "stability", "nearest", "typical", "doubtful")
+    console.print(class_table(columns, cells, words=("nearest", "typical")))
 
 
-def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableType:
+def _print_classes_of_texts(console: Console, text_of: dict[Any, str], summaries: Sequence[ClassSummary]) -> None:
+    left = max(24, console.width - _NUMBERS_WIDTH - max(len(_called(row)) for row in summaries))
+    about = [short(_about(row), max(12, left // 2 if left < 60 else left // 3)) for row in summaries]
+    width = left - 2 - max(map(len, about))
+    cells = [
+        (
+            _called(row),
+            f"{row.rows:,}",
+            f"{row.labelled:,}",
+            _percent(row.mean_confidence),
+            _percent(row.stability),
+            said,
+            *(short(text_of[one], width) for one in row.typical[:1]),
+        )
+        for row, said in zip(summaries, about, strict=True)
+    ]
+    columns = ("class", "rows", "labelled", "confidence", "stability", "about", "typical")
+    console.print(class_table(columns, cells, words=("about",)))
+
+
+def _new_classes(discovery: Discovery, new: list[ClassSummary], width: int) -> RenderableType:
     """The table of new classes; with texts, the last column holds the suggested name and the most typical text."""
+    left = max(24, width - _NUMBERS_WIDTH - max(len(short(row.name)) for row in new))
     texts = discovery.assignments.texts
     shown = texts or discovery.assignments.paths
     of_id = {} if shown is None else dict(zip(discovery.ids.tolist(), shown, strict=True))
     rows = []
     for row in new[:MAX_ROWS]:
         typical = [of_id.get(i) or i for i in row.typical]
-        named = [short(row.suggested_name)] * bool(row.suggested_name) + [short(text) for text in typical[:1]]
+        named = [short(row.suggested_name, left)] * bool(row.suggested_name) + [
+            short(text, left) for text in typical[:1]
+        ]
         rows.append(
             (
                 short(row.name),
@@ -232,9 +266,9 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary]) -> RenderableTyp
 
 
 def _called(row: ClassSummary) -> str:
-    """The decided name followed by the run's name, or the latter alone."""
-    name = short(row.name, _NAME_WIDTH)
-    return f"{short(row.decided_name)} ({name})" if row.decided_name else name
+    """The name, followed by the one that the fit gave if a person has decided another."""
+    found = f" ({short(row.found_name, _NAME_WIDTH)})" if row.found_name else ""
+    return short(row.name, _NAME_WIDTH) + found
 
 
 def _about(row: ClassSummary) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rpim.data.feature_set import FeatureSet
+    from rpim.estimators.base import DiscoveryEstimator
+    from rpim.runs.current_version import ChosenVersion
     from rpim.runs.discovery import Discovery
 
 
@@ -41,6 +43,23 @@ def print_findings(console: Console, discovery: Discovery, features: FeatureSet,
     if features.truth is not None:
         console.print()
         print_line(console, f"Accuracy on the unlabelled rows: {compare(discovery, features.truth)}")
+
+
+def chosen_version(run: Path, version: int | None, as_found: bool) -> tuple[Discovery, ChosenVersion]:
+    """The wanted version of a run with its decisions; a line on stderr says which it is, if there are others."""
+    from rpim.runs.current_version import choose_version
+
+    chosen = choose_version(run, version, as_found=as_found)
+    discovery = chosen.load()
+    print_version(chosen, discovery.model)
+    return discovery, chosen
+
+
+def print_version(chosen: ChosenVersion, model: DiscoveryEstimator) -> None:
+    """Say on stderr which version of a run is used, if there are others."""
+    sentence = chosen.sentence(model)
+    if sentence:
+        typer.echo(f"rpim: {sentence}", err=True)
 
 
 @contextlib.contextmanager
@@ -82,9 +101,6 @@ def written(output: Path) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
 
 
-Data = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Features: .npz, .npy, .parquet, .csv, or a PIM feature folder.")
-]
 Source = Annotated[
     Path,
     typer.Argument(
@@ -107,6 +123,18 @@ New = Annotated[
 ]
 AnyEncoder = Annotated[
     bool, typer.Option("--any-encoder", help="Skip the check that the rows come from the run's encoder.")
+]
+Version = Annotated[
+    int | None,
+    typer.Option(
+        "--version",
+        min=0,
+        metavar="N",
+        help="Version of the run: 0 is the first fit, 1 its first refit (default: the current one).",
+    ),
+]
+AsFound = Annotated[
+    bool, typer.Option("--as-found", help="Without the decisions made in rpim explore; the first fit unless --version.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output once the new one is complete.")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import itertools
 import numbers
 import re
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, MissingColumn, short
 
 # Names of a column, or an .npz key. The column without a name is the index that pandas writes first.
 NAMES = {
@@ -38,6 +39,7 @@ VIEW = re.compile(r"view_(\d+)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
 _NO_NUMBER = ("", "nan", "NaN")
+_MAX_SHOWN = 12
 
 
 def is_called(name: str, field: str) -> bool:
@@ -77,7 +79,7 @@ def find_column(path: Path, names: Sequence[str], field: str, wanted: str | None
         return wanted
     found = [name for name in names if is_called(name, field)]
     if len(found) > 1:
-        option = {"labels": "label_column", "X": "feature_column", "split": "split_column"}.get(field)
+        option = {"labels": "--label-column (label_column)", "X": "--feature-column (feature_column)"}.get(field)
         other = f" or choose with {option}" if option else ""
         raise InputError(f"{path} has several columns for {field} ({', '.join(found)}): keep one{other}.")
     return found[0] if found else None
@@ -118,6 +120,92 @@ def column_from_text(cells: list[str]) -> list[Any]:
 def ids_from_text(cells: list[str]) -> list[Any]:
     """Convert ids to integers if all of them are, else leave them as text."""
     return [int(cell) for cell in cells] if are_whole(cells) else cells
+
+
+_MIN_WORDS = 2.5
+_MAX_LABEL = 60
+_SAMPLED = 1000
+
+
+def prose_columns(columns: Mapping[str, Iterable[Any]]) -> list[str]:
+    """The columns that look like texts: strings of several words, or long ones without spaces, and few repeated.
+
+    >>> prose_columns({"question": ["where is my card", "I lost my card"], "intent": ["card", "lost card"]})
+    ['question']
+    """
+    found = []
+    for name, cells in columns.items():
+        texts = _filled(cells)
+        if not texts or not all(isinstance(text, str) for text in texts) or 2 * len(set(texts)) < len(texts):
+            continue
+        n_words = sum(len(text.split()) for text in texts) / len(texts)
+        n_unspaced = sum(len(text) for text in texts if not text.isascii()) / len(texts)
+        if n_words >= _MIN_WORDS or n_unspaced >= 6:  # Chinese and Japanese have no spaces
+            found.append(name)
+    return found
+
+
+def label_columns(columns: Mapping[str, Iterable[Any]]) -> list[str]:
+    """The columns that look like labels: at least two short values, most of them repeated, that are not decimals.
+
+    >>> label_columns({"intent": ["card", "", "card", "pin", "pin"], "price": ["0.5", "1.5", "0.5", "1.5", ""]})
+    ['intent']
+    """
+    found = []
+    for name, cells in columns.items():
+        values = _filled(cells)
+        kinds = {str(value) for value in values}
+        if any(isinstance(value, float) or DECIMAL.fullmatch(str(value)) for value in values):
+            continue
+        if 2 <= len(kinds) <= len(values) / 2 and max(map(len, kinds)) <= _MAX_LABEL:
+            found.append(name)
+    words = [name for name in found if not are_whole(map(str, _filled(columns[name])))]
+    return words or found  # numbers are labels only where no column of words is
+
+
+def shown_columns(columns: Mapping[str, Iterable[Any]]) -> str:
+    """The names of columns, each with its first value.
+
+    >>> shown_columns({"utterance": ["", "I lost my card"], "intent": ["lost_card", ""]})
+    "utterance ('I lost my card') and intent ('lost_card')"
+    """
+    said = []
+    for name, cells in list(columns.items())[:_MAX_SHOWN]:
+        values = _filled(cells)
+        said.append(f"{name} ({short(values[0], 40)!r})" if values else f"{name} (empty)")
+    if len(columns) > _MAX_SHOWN:
+        said.append(f"{len(columns) - _MAX_SHOWN} more")
+    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:])))
+
+
+def missing_texts(path: Path, columns: Mapping[str, Iterable[Any]]) -> MissingColumn:
+    """The error for a table without a column called text: its columns, and which look like texts and labels."""
+    texts = prose_columns(columns)
+    has_labels = any(is_called(name, "labels") for name in columns)
+    labels = [] if has_labels else [name for name in label_columns(columns) if name not in texts]
+    guessed = {"--text-column": texts, "--label-column": labels}
+    which = f" ({' or '.join(texts[:3])})" if len(texts) > 1 else ""
+    return MissingColumn(
+        f"{path} has no column called text, only {shown_columns(columns) or 'none'}: "
+        f"name the one with the texts with --text-column{which}.",
+        {option: names[0] for option, names in guessed.items() if len(names) == 1} if len(texts) == 1 else {},
+    )
+
+
+def missing_labels(path: Path, columns: Mapping[str, Iterable[Any]]) -> MissingColumn:
+    """The error for a table without a column called label: its other columns, and which look like labels."""
+    labels = label_columns(columns)
+    which = f" ({' or '.join(labels[:3])})" if len(labels) > 1 else ""
+    return MissingColumn(
+        f"{path} has no column called label, only {shown_columns(columns)}: name the one with the labels with "
+        f"--label-column{which}, or give --labels FILE.",
+        {"--label-column": labels[0]} if len(labels) == 1 else {},
+    )
+
+
+def _filled(cells: Iterable[Any]) -> list[Any]:
+    """The first values that are not missing."""
+    return [cell for cell in itertools.islice(cells, _SAMPLED) if not _is_missing(cell) and cell != ""]
 
 
 _NUMBERS = (numbers.Real, decimal.Decimal)

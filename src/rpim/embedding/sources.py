@@ -50,8 +50,8 @@ def read_source(
     Parameters
     ----------
     source : path
-        A folder of images, a .csv, .jsonl or .parquet table with a column of texts, or the folder of a Hugging Face
-        dataset that was saved to disk, of images or of texts.
+        A folder of images, a .csv, .tsv, .json, .jsonl or .parquet table with a column of texts, or the folder of a
+        Hugging Face dataset that was saved to disk, of images or of texts.
 
         Images in sub-folders are labelled by the first one, but for those called unlabelled; images beside them have
         no label. Where the sub-folders are called train, val and test, labels come from those within them.

@@ -1,11 +1,12 @@
-"""Texts in .csv, .jsonl and .parquet tables, and Hugging Face datasets on disk, read without that library."""
+"""Texts in .csv, .json, .jsonl and .parquet tables, and Hugging Face datasets on disk, read without that library."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath, must_exist, reading
@@ -17,42 +18,59 @@ from rpim.data.columns import (
     is_metadata_name,
     labels_from_text,
     metadata_names,
+    missing_texts,
+    prose_columns,
     scalar_columns,
 )
-from rpim.data.formats.csv_file import MIN_FEATURES, CsvFile
+from rpim.data.formats.csv_file import CSV_SUFFIXES, MIN_FEATURES, CsvFile
+from rpim.data.formats.feature_files import conversion
 from rpim.data.formats.parquet import arrow, column_values, is_list, scalar_values
 from rpim.embedding import text_tables
 from rpim.embedding.items import Items
 
-JSON_LINES = (".jsonl", ".ndjson")
-_TABLES = (".csv", *JSON_LINES, ".parquet")
+JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+JSON = (".json", ".json.gz")
+_TABLES = (*CSV_SUFFIXES, *JSON_LINES, *JSON, ".parquet")
 
 Records = dict[str, list[Any]]
 """Column -> its values."""
 
 
 def is_table_of_texts(given: StrPath) -> bool:
-    """Whether a file has texts and no features.
+    """Whether a file has texts, whatever their column is called, and no features.
 
     Few columns of numbers in a .csv are metadata, such as price and year, unless their names are numbered, such as f0
     and f1.
     """
     path = Path(given)
-    suffix = path.suffix.lower()
-    if suffix in JSON_LINES:
+    suffix = _suffix(path)
+    if suffix in (*JSON_LINES, *JSON):
         return True
-    if suffix == ".csv":
+    if suffix in CSV_SUFFIXES:
         table = CsvFile.of(given)
-        if not any(is_called(name, "texts") for name in table.header):
-            return False
         words = table.columns_of_words()
+        others = [name for name in words if is_metadata_name(name)]
         numbers = [name for name in table.header if name not in words and is_metadata_name(name)]
-        return len(numbers) < MIN_FEATURES and not any(name[-1:].isdigit() for name in numbers)
+        if len(numbers) >= MIN_FEATURES or any(name[-1:].isdigit() for name in numbers):
+            return False
+        has_texts = any(is_called(name, "texts") for name in table.header)
+        return has_texts or bool(set(others) & set(prose_columns(table.sniffed()))) or bool(others and not numbers)
     if suffix == ".parquet":
         with reading(path):
             schema = arrow(".parquet").read_schema(path)
-        return any(is_called(name, "texts") for name in schema.names) and not any(is_list(f.type) for f in schema)
+        return any(_may_be_texts(field) for field in schema) and not any(is_list(field.type) for field in schema)
     return False
+
+
+def _may_be_texts(field: Any) -> bool:
+    is_string = arrow().types.is_string(field.type) or arrow().types.is_large_string(field.type)
+    return is_called(field.name, "texts") or (is_string and is_metadata_name(field.name))
+
+
+def _suffix(path: Path) -> str:
+    """The suffix in lower case, with the one before .gz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def read_texts(given: StrPath, label_column: str | None = None, text_column: str | None = None) -> Items:
@@ -65,15 +83,18 @@ def read_texts(given: StrPath, label_column: str | None = None, text_column: str
     """
     path = Path(given)
     must_exist(path)
-    suffix = path.suffix.lower()
+    suffix = _suffix(path)
     if suffix not in _TABLES:
-        raise InputError(f"{path} has the suffix {suffix!r}, which is no table: give .csv, .jsonl or .parquet.")
+        what_to_do = conversion(path, "give .csv, .tsv, .json, .jsonl or .parquet, with a column called text.")
+        raise InputError(f"{path} has the suffix {suffix!r}, which is no table of texts: {what_to_do}")
     with reading(path):
-        if suffix == ".csv":
+        if suffix in CSV_SUFFIXES:
             columns = _read_csv(CsvFile.of(given))
+        elif suffix == ".parquet":
+            columns = _read_parquet(path)
         else:
-            columns = _read_parquet(path) if suffix == ".parquet" else _read_json_lines(path)
-    return items_of(path, columns, label_column, text_column, from_text=suffix == ".csv")
+            columns = _read_json_lines(path) if suffix in JSON_LINES else _read_json(path)
+    return items_of(path, columns, label_column, text_column, from_text=suffix in CSV_SUFFIXES)
 
 
 def items_of(
@@ -85,10 +106,7 @@ def items_of(
         raise InputError(f"{path} has no column {label_column!r}: it has {', '.join(map(repr, names))}.")
     found = find_per_row(path, names, {"labels": label_column, "texts": text_column})
     if "texts" not in found:
-        raise InputError(
-            f"{path} has no column called text among {', '.join(map(repr, names)) or 'none'}: "
-            "name the one with the texts with --text-column."
-        )
+        raise missing_texts(path, columns)
     values = {field: columns[name] for field, name in found.items()}
     if from_text:
         values |= {field: labels_from_text(values[field]) for field in ("labels", "truth") if field in values}
@@ -126,7 +144,7 @@ def _read_csv(file: CsvFile) -> Records:
 
 def _read_json_lines(path: Path) -> Records:
     records = []
-    with open(path, encoding="utf-8-sig") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -137,6 +155,24 @@ def _read_json_lines(path: Path) -> Records:
             if not isinstance(record, dict):
                 raise InputError(f"{path}: line {number} is a JSON {type(record).__name__}: give an object per line.")
             records.append(record)
+    return _as_columns(records)
+
+
+def _read_json(path: Path) -> Records:
+    with _opened(path) as file:
+        records = json.load(file)
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise InputError(f"{path} is not a list of JSON objects: give one object per text, or an object per line.")
+    return _as_columns(records)
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return open(path, encoding="utf-8-sig")
+
+
+def _as_columns(records: list[dict[str, Any]]) -> Records:
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
 

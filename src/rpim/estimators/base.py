@@ -238,7 +238,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
         for block, x in self._blocks(rows):
-            codes[block] = self._reject(*_on_cpu(self.head_.proba_and_score(x)))
+            z, scores = _on_cpu(self.head_.proba_and_score(x))
+            codes[block] = self._reject(self._by_class(z), scores)
         return name_rows(codes, self.classes_)
 
     def _proba_and_score(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -247,8 +248,17 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
         for block, x in self._blocks(rows):
-            probabilities[block], scores[block] = _on_cpu(self.head_.proba_and_score(x))
+            z, scores[block] = _on_cpu(self.head_.proba_and_score(x))
+            probabilities[block] = self._by_class(z)
         return probabilities, scores
+
+    def _by_class(self, z: FloatArray) -> FloatArray:
+        """The probabilities of the classes, given those of the prototypes: several are one class after a merge."""
+        classes: IntArray | None = getattr(self, "class_of_prototype_", None)
+        if classes is None:
+            return z
+        summed: FloatArray = z @ np.eye(len(self.classes_), dtype=z.dtype)[classes]
+        return summed
 
     def _reject(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
         """The number of the likeliest class of each row; -1 where its outlier score is too large. (n,)"""
@@ -350,7 +360,10 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 f"give at least {len(known)}, or None to have it estimated."
             )
         if self.n_classes is not None and self.n_classes > n_rows:
-            raise InputError(f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}).")
+            raise InputError(
+                f"n_classes={self.n_classes} is larger than the number of rows ({n_rows}): give fewer, or None to have "
+                "it estimated."
+            )
         if (codes >= 0).all():
             warnings.warn("Every row has a label, so there is nothing to discover.", UserWarning, stacklevel=4)
         return codes, known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,15 @@ from rpim._common.progress import Progress
 from rpim.core.checkpoint import History
 from rpim.core.head import Head, least_fitting
 from rpim.core.kmeans import class_means
-from rpim.core.novelty import NewBatch, PairSimilarity, first_prototypes, is_there, n_classes_to_add, one_of_each
+from rpim.core.novelty import (
+    NewBatch,
+    PairSimilarity,
+    first_prototypes,
+    is_there,
+    n_classes_to_add,
+    one_of_each,
+    two_parts,
+)
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.sampling import Exemplars, select_exemplars
 from rpim.core.training import train
@@ -85,6 +94,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     exemplars: Exemplars | None = getattr(model, "exemplars_", None)
     if exemplars is None:
         raise InputError("The model has no exemplars, because an older version fitted it: refit it.")
+    exemplars = _one_prototype_per_class(model, exemplars)
     x = torch.cat([part for _, part in model._blocks(rows)])
     named = name_classes(model.classes_, len(model.known_classes_), given, model.head_.predict(x).cpu().numpy())
     order = np.argsort(named.labels < 0, kind="stable")  # labelled rows first
@@ -123,6 +133,8 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
     now = model.classes_[named.place]
     model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
+    if similarity is not None:
+        _warn_of_two_in_one(model, head.predict(unlabelled), unlabelled, problem, similarity)
     found = torch.cat([labels, head.predict(unlabelled)])
     scores = head.outlier_scores(unlabelled) if model.abstain else unlabelled.new_empty(0)
     left_out, model.outlier_threshold_ = least_fitting(scores.cpu().numpy(), model.abstain)
@@ -134,9 +146,29 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     # The head was trained further, on other rows: what a committee found no longer holds.
     model.n_members_, model.label_issues_ = 1, []
     model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
-    for name in ("stability_", "expected_accuracy_"):
+    for name in ("stability_", "expected_accuracy_", "n_classes_low_", "n_classes_high_", "n_classes_curve_"):
         if hasattr(model, name):
             delattr(model, name)
+
+
+def _one_prototype_per_class(model: InfoMaxEstimator, exemplars: Exemplars) -> Exemplars:
+    """After a merge, replace the prototypes of a class by their mean, which the training starts from."""
+    classes: IntArray | None = getattr(model, "class_of_prototype_", None)
+    if classes is None:
+        return exemplars
+    missing = np.setdiff1d(np.arange(len(model.classes_)), classes)
+    if len(missing):
+        raise InputError(
+            f"The model does not know {some(model.classes_[missing].tolist())}, made by hand in the explorer: refit it "
+            "there first, or give --as-found."
+        )
+    old = model.head_
+    places = torch.from_numpy(classes).to(old.prototypes.device)
+    summed = old.prototypes.new_zeros(len(model.classes_), old.prototypes.shape[1])
+    means = _as_long_as(summed.index_add_(0, places, old.prototypes), old.prototypes)
+    model.head_ = Head(means, old.transform, old.temperature, calibration=old.calibration)
+    del model.class_of_prototype_
+    return exemplars.renumbered(places, len(model.classes_))
 
 
 def _with_names(old: Head, named: Names, labelled: Tensor, labels: Tensor) -> Head:
@@ -170,6 +202,21 @@ def _which_are_there(
     as_one = torch.arange(problem.n_classes, device=found.device)
     as_one[numbers] = numbers[one]
     return is_there(batch, as_one[found], problem.n_known, problem.n_classes)
+
+
+def _warn_of_two_in_one(
+    model: InfoMaxEstimator, found: Tensor, unlabelled: Tensor, problem: Problem, similarity: PairSimilarity
+) -> None:
+    """Warn of added classes whose rows are probably of two classes: their confidence does not show it."""
+    for number in range(problem.n_known, problem.n_classes):
+        sizes = two_parts(unlabelled[found == number], similarity, problem.generator)
+        if sizes is not None:
+            warnings.warn(
+                f"The added class {model.classes_[number]} may be two, of about {sizes[0]} and {sizes[1]} rows: "
+                "inspect it, and split it in the explorer or label some rows of both.",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def _shares(familiar_classes: Tensor, batch: NewBatch, problem: Problem) -> Tensor:

@@ -77,7 +77,7 @@ class Background:
 
     def _take(self, folder: Path) -> None:
         """Activate the version of a finished refit."""
-        self._bench.versions.store.activate(number_of_job(folder / JOB))
+        self._bench.versions.activate(number_of_job(folder / JOB))
         self.suggest_names()
 
     def end(self) -> None:

@@ -105,13 +105,17 @@ def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
         decided.write(file, form)
 
 
-def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite: bool = False) -> str:
-    """Export the decisions about a run to a file or, without suffix, to a folder of images; return a summary."""
+def export_run(
+    run: Path, target: Path, images: Path | None = None, *, version: int | None = None, overwrite: bool = False
+) -> str:
+    """Export the decisions about a version to a file or, without suffix, to a folder of images; return a summary."""
     from rpim.explorer.pictures import Pictures
 
     versions = Versions(run)
     with contextlib.closing(versions.store):
-        decided = Decided.of(versions)
+        if version is not None and version not in versions.numbers():
+            raise InputError(f"{run} has no version {version}: it has 0 to {max(versions.numbers())}.")
+        decided = Decided.of(versions, version)
     if target.suffix:
         check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
         left_out = ""
@@ -120,7 +124,7 @@ def export_run(run: Path, target: Path, images: Path | None = None, *, overwrite
         except InputError as error:
             left_out = f" Metadata columns are left out: {first_line(error)}"
         export(decided, target, overwrite=overwrite)
-        return f"{len(versions):,} rows written to {target}.{left_out}"
+        return f"{len(versions):,} rows of version {decided.version.number} written to {target}.{left_out}"
     pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images)
     if not pictures:
         raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")

@@ -199,7 +199,7 @@ def _serve_decisions(app: FastAPI, bench: Workbench) -> None:
     def activate(asked: ActivateRequest) -> Response:
         if asked.version not in versions.numbers():
             raise InputError("The version no longer exists: choose another.")
-        versions.store.activate(asked.version)
+        versions.activate(asked.version)
         return JSONResponse(bench.summary())
 
     @app.get("/api/history")

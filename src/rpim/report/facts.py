@@ -17,7 +17,6 @@ from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
 from rpim.runs.class_summaries import ClassSummary, LabelCounts
 from rpim.runs.discovery import Discovery
-from rpim.runs.versions import DecidedNames
 
 MAX_LABEL_ISSUES = 20
 CAPTION = 180
@@ -49,13 +48,13 @@ class ClassFacts:
 
     @property
     def name(self) -> str:
-        """The name in the run."""
-        return str(self.summary.name)
+        """The name that the fit gave."""
+        return self.summary.found_name or str(self.summary.name)
 
     @property
     def title(self) -> str:
-        """The decided name, else the suggested name, else the name in the run."""
-        return self.summary.decided_name or self.summary.suggested_name or self.name
+        """The decided name, else the suggested name, else the name that the fit gave."""
+        return str(self.summary.name) if self.summary.found_name else self.summary.suggested_name or self.name
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,8 @@ def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) ->
     return lines
 
 
-def class_facts(
-    discovery: Discovery, truth: NDArray[Any] | None = None, decided: DecidedNames | None = None
-) -> list[ClassFacts]:
-    """The classes with their example rows and decided names, in the order of the discovery."""
+def class_facts(discovery: Discovery, truth: NDArray[Any] | None = None) -> list[ClassFacts]:
+    """The classes with their example rows, in the order of the discovery."""
     place = {name: row for row, name in enumerate(discovery.ids.tolist())}
 
     def items(ids: list[Any]) -> list[Item]:
@@ -110,7 +107,6 @@ def class_facts(
         return [Item(row, line, float(discovery.confidence[row])) for row, line in zip(rows, said, strict=True)]
 
     summaries = discovery.classes_table()
-    summaries = summaries if decided is None else decided.given_to(summaries)
     meant = mostly(class_codes(discovery.labels, discovery.classes), truth, len(summaries))
     return [
         ClassFacts(k, summary, items(summary.typical), items(_others(summary)), *meant[k])

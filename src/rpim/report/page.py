@@ -27,7 +27,6 @@ from rpim.report.run_facts import Comparison, compare
 from rpim.report.thumbnails import Thumbnails, picture_sheet
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.discovery import Discovery
-from rpim.runs.versions import DecidedNames
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,7 +74,7 @@ def write_report(
     pictures: Sequence[Any] | None = None,
     on_map: PageMap | None = None,
     no_map: str = NO_FEATURES,
-    decided: DecidedNames | None = None,
+    notes: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
     """Write the report atomically.
@@ -94,8 +93,8 @@ def write_report(
         The map (default: a quick one computed from `features`).
     no_map : str
         Text shown instead of the map without features.
-    decided : DecidedNames, optional
-        Class names decided in the explorer.
+    notes : sequence of str, optional
+        Sentences below the introduction, such as which version of the run it shows.
     overwrite : bool
         Replace an existing file.
 
@@ -114,9 +113,8 @@ def write_report(
     if true_classes is None and features is not None and features.truth is not None:
         true_classes, compared = features.truth, _compared(discovery, features)
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
-    classes = class_facts(discovery, None if compared is None else true_classes, decided)
-    said = [] if decided is None else decided.notes([one.summary for one in classes])
-    text = render(discovery, classes, thumbnails, compared, on_map, no_map, said)
+    classes = class_facts(discovery, None if compared is None else true_classes)
+    text = render(discovery, classes, thumbnails, compared, on_map, no_map, notes)
     with replacing(target) as file:
         file.write(text.encode("utf-8", "replace"))  # lone surrogates are shown as ?
     return target

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -42,8 +43,8 @@ class ClassSummary:
         The class, in the user's label type.
     suggested_name : str
         A name for a new class, from its keywords; "" for known classes, and without texts or rows.
-    decided_name : str
-        The name given in the explorer; "" if there is none.
+    found_name : str
+        The name that the fit gave, if a person has decided another one; of merged classes all names. "" otherwise.
     known : bool
         Whether it is a known class.
     rows : int
@@ -69,7 +70,7 @@ class ClassSummary:
 
     name: Any
     suggested_name: str
-    decided_name: str
+    found_name: str
     known: bool
     rows: int
     labelled: int
@@ -83,11 +84,17 @@ class ClassSummary:
 
 
 def summarise_classes(
-    assignments: Assignments, model: DiscoveryEstimator, stability: NDArray[np.float64] | None
+    assignments: Assignments,
+    model: DiscoveryEstimator,
+    stability: NDArray[np.float64] | None,
+    found_names: Mapping[Any, str] | None = None,
 ) -> list[ClassSummary]:
     """Summarise each class, in the order of ``model.classes_``."""
     names = model.classes_.tolist()
-    n_known, nearest = len(model.known_classes_), nearest_known(model.head_.prototypes, len(model.known_classes_))
+    n_known = len(model.known_classes_)
+    prototypes = class_prototypes(model)
+    nearest = nearest_known(prototypes, n_known)
+    has_prototype = prototypes.any(dim=1).tolist()
     codes = class_codes(assignments.labels, model.classes_)
     texts = assignments.texts
     words: list[list[str]] = [[] for _ in names] if texts is None else keywords(texts, codes, len(names))
@@ -104,14 +111,14 @@ def summarise_classes(
             ClassSummary(
                 name=name,
                 suggested_name=suggested[k],
-                decided_name="",
+                found_name=(found_names or {}).get(name, ""),
                 known=k < n_known,
                 rows=len(rows),
                 labelled=int(assignments.labelled[rows].sum()),
                 mean_confidence=float(confidence.mean()) if len(rows) else math.nan,
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
-                nearest_known=names[nearest[k]],
+                nearest_known=names[nearest[k]] if has_prototype[k] else "",
                 typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
                 doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
                 keywords=words[k],
@@ -120,9 +127,20 @@ def summarise_classes(
     return summaries
 
 
+def class_prototypes(model: DiscoveryEstimator) -> Tensor:
+    """The prototype of each class; after a merge the mean of several, and zeros for a class made by hand. (K, D)"""
+    prototypes = model.head_.prototypes.detach().cpu()
+    classes = getattr(model, "class_of_prototype_", None)
+    if classes is None:
+        return prototypes
+    places = torch.from_numpy(classes)
+    summed = prototypes.new_zeros(len(model.classes_), prototypes.shape[1]).index_add_(0, places, prototypes)
+    return summed / torch.bincount(places, minlength=len(summed)).clamp(min=1)[:, None]
+
+
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
     """The index of the other known class with the largest cosine similarity of prototypes. (K,)"""
-    unit = normalize(prototypes.detach().cpu(), dim=1)
+    unit = normalize(prototypes, dim=1)
     cosines = unit @ unit[:n_known].T  # (K, n_known)
     cosines.fill_diagonal_(-math.inf)
     nearest: NDArray[np.int64] = cosines.argmax(dim=1).numpy()

@@ -167,10 +167,16 @@ class Store:
         """The active version of the run; 0 is the run itself."""
         return self._number("SELECT coalesce(max(value), 0) FROM settings WHERE name = 'active'")
 
-    def activate(self, version: int) -> None:
-        """Make another version active."""
+    @property
+    def latest(self) -> int:
+        """The latest version when one was activated; a later refit is activated by being there."""
+        return max(self.active, self._number("SELECT coalesce(max(value), 0) FROM settings WHERE name = 'latest'"))
+
+    def activate(self, version: int, latest: int = 0) -> None:
+        """Make another version active; `latest` is the latest that is there."""
         with self._locked(), self._transaction():
-            self._database.execute("INSERT OR REPLACE INTO settings VALUES ('active', ?)", (version,))
+            chosen = (("active", version), ("latest", latest))
+            self._database.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", chosen)
 
     def stamp(self) -> tuple[int, ...]:
         """Changes with every decision, undo, redo or change of version."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,6 +60,8 @@ class State:
     classes : dict of number to ClassInfo
     next_class : int
         The number of the next new class.
+    merged : dict of number to number
+        The class that each merged class is part of.
     """
 
     class_of: IntArray
@@ -67,6 +69,7 @@ class State:
     by_hand: BoolArray
     classes: Mapping[int, ClassInfo]
     next_class: int
+    merged: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of_classes(cls, labels: NDArray[Any], classes: NDArray[Any], n_known: int) -> State:
@@ -181,7 +184,8 @@ class Merge:
         class_of[np.isin(class_of, others)] = into
         classes = {number: info for number, info in state.classes.items() if number not in others}
         classes[into] = replace(merged[0], known=any(info.known for info in merged), reviewed=True)
-        return replace(state, class_of=class_of, classes=classes)
+        now_in = {number: into if one in others else one for number, one in state.merged.items()}
+        return replace(state, class_of=class_of, classes=classes, merged={**now_in, **dict.fromkeys(others, into)})
 
     def describe(self, state: State) -> str:
         """Short description, for a button or a list."""
@@ -246,7 +250,7 @@ class Move:
         rows = state.checked_rows(self.rows)
         class_of, junk, by_hand = state.class_of.copy(), state.junk.copy(), state.by_hand.copy()
         class_of[rows], junk[rows], by_hand[rows] = self.to, False, True
-        return State(class_of, junk, by_hand, classes, next_class)
+        return replace(state, class_of=class_of, junk=junk, by_hand=by_hand, classes=classes, next_class=next_class)
 
     def describe(self, state: State) -> str:
         """Short description, for a button or a list."""

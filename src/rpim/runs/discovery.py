@@ -76,6 +76,8 @@ class Discovery:
         Detects rows of another encoder.
     stability : array, optional
         Stability of each class; None for a single fit.
+    found_names : dict, optional
+        For classes that a person has renamed or merged, the names that the fit gave.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class Discovery:
     provenance: dict[str, Any]
     space: EmbeddingSpace = field(default_factory=EmbeddingSpace)
     stability: NDArray[np.float64] | None = None
+    found_names: dict[Any, str] = field(default_factory=dict)
 
     @classmethod
     def from_fit(
@@ -206,7 +209,7 @@ class Discovery:
     @functools.cached_property
     def _summaries(self) -> list[ClassSummary]:
         """Cached: keywords of many texts take seconds, and both the terminal and the report use them."""
-        return summarise_classes(self.assignments, self.model, self.stability)
+        return summarise_classes(self.assignments, self.model, self.stability, self.found_names)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
         """The class of each new row, its confidence and the runner-up; see `Predictor.assign`."""

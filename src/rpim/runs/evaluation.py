@@ -26,6 +26,7 @@ from rpim.metrics import (
     orca_accuracy,
 )
 from rpim.runs.discovery import Discovery
+from rpim.runs.run_folder import read_run_file
 from rpim.runs.saved_model import json_value
 
 ENOUGH_ROWS = 10
@@ -138,7 +139,9 @@ class Evaluation:
         return str(GCDAccuracy(self.all, self.known, self.unknown))
 
 
-def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Evaluation:
+def evaluate(
+    discovery: Discovery, truth: ArrayLike, metric: str = "v2", *, known: NDArray[Any] | None = None
+) -> Evaluation:
     """Evaluate the unlabelled rows against the true classes.
 
     Parameters
@@ -148,13 +151,15 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
         Rows whose true class is -1, None, NaN or "" are excluded.
     metric : {"v2", "v1", "orca"}
         Definition of GCD accuracy.
+    known : array, optional
+        The known classes by the names that they have in `truth` (default: those of the model).
     """
     values = np.asarray(truth)
     if values.ndim != 1 or len(values) != len(discovery):
         raise InputError(
             f"The truth has shape {values.shape} but the run has {len(discovery)} rows: give one value per row."
         )
-    known = discovery.model.known_classes_
+    known = discovery.model.known_classes_ if known is None else known
     if (values.dtype.kind in "UO") != (known.dtype.kind == "U"):
         kinds = ("text", "numbers") if values.dtype.kind in "UO" else ("numbers", "text")
         raise InputError(f"The truth holds {kinds[0]} but the labels of the run are {kinds[1]}: give the same names.")
@@ -165,7 +170,12 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
         raise InputError(
             "No unlabelled row has a true class, so there is nothing to evaluate: give the true classes of some."
         )
+    # A known class counts under the name that the data have, whatever a person has called it since.
+    given_name = {name: found for name, found in discovery.found_names.items() if found in known.astype(str)}
     true, predicted = values[rows], discovery.labels[rows]
+    if predicted.dtype.kind == "U":  # numbers become text with the first decision
+        true, known = true.astype(str), known.astype(str)
+        predicted = np.asarray([given_name.get(name, name) for name in predicted.tolist()])
     accuracy = METRICS[metric](true, predicted, known)
     return Evaluation(
         metric=metric,
@@ -175,6 +185,12 @@ def evaluate(discovery: Discovery, truth: ArrayLike, metric: str = "v2") -> Eval
         nmi=normalized_mutual_information(true, predicted),
         ari=adjusted_rand_index(true, predicted),
     )
+
+
+def known_classes(run: Path) -> NDArray[Any]:
+    """The classes that have labels in the data of a run, whatever a person has called them since."""
+    facts = read_run_file(run)
+    return np.asarray(facts["classes"][: facts["n_known"]], dtype=facts["label_type"])
 
 
 def read_truth(path: StrPath, ids: NDArray[Any], column: str | None = None) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,6 +188,7 @@ def predict_on_ray(
     output: Path,
     workers: int,
     *,
+    load: Callable[[], Predictor] | None = None,
     feature_column: str | None = None,
     probabilities: bool = False,
     refined: bool = False,
@@ -207,6 +208,8 @@ def predict_on_ray(
     output : path of the folder to write
     workers : int
         Number of workers.
+    load : callable, optional
+        Loads the model in every worker (default: that of the run folder as found); picklable.
     feature_column, probabilities, refined, any_encoder, overwrite, verbose
         As in `Predictor.assign_file`.
 
@@ -217,23 +220,31 @@ def predict_on_ray(
     """
     check_folder(output, overwrite)
     run = Path(run).resolve()
-    predictor = Predictor.load(run)
+    load = load or partial(Predictor.load, run)
+    predictor = load()
     spans = FeatureSpans(new, feature_column)
     predictor.check(next(spans.blocks(0, spans.block_rows)), any_encoder=any_encoder)
     blocks = -(-len(spans) // spans.block_rows)
     size = min(max(1, -(-blocks // FILES)), MOST) * spans.block_rows
     options = {"probabilities": probabilities, "refined": refined}
-    plan = {"run": _state_of_run(run), "rows": spans.rows.state(), "feature_column": feature_column, **options}
+    classes = predictor.model.classes_.tolist()
+    plan = {
+        "run": _state_of_run(run),
+        "classes": classes,
+        "rows": spans.rows.state(),
+        "feature_column": feature_column,
+        **options,
+    }
     shards = Shards(output, plan, len(spans), size, "prediction (another run, or other rows)", overwrite)
-    write_shards(shards, partial(_Assigner, run, spans, options), workers, doing="predicting", verbose=verbose)
+    write_shards(shards, partial(_Assigner, load, spans, options), workers, doing="predicting", verbose=verbose)
     shards.finish()
 
 
 class _Assigner:
     """A worker: the model and the rows."""
 
-    def __init__(self, run: Path, spans: FeatureSpans, options: dict[str, bool]) -> None:
-        self._predictor, self._spans, self._options = Predictor.load(run), spans, options
+    def __init__(self, load: Callable[[], Predictor], spans: FeatureSpans, options: dict[str, bool]) -> None:
+        self._predictor, self._spans, self._options = load(), spans, options
 
     def write(self, span: Span, file: Path) -> ShardResult:
         """Write the predictions of a span."""

@@ -52,7 +52,7 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
     """The JSON facts and the tensors that `restore` needs."""
     check_is_fitted(model)
     head: Head = model.head_
-    facts = {
+    facts: dict[str, Any] = {
         "method": type(model).__name__.lower(),
         "classes": model.classes_.tolist(),
         "n_known": len(model.known_classes_),
@@ -66,6 +66,8 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "fitted": {name: json_value(getattr(model, name)) for name in _FOUND if hasattr(model, name)},
         "tables": {name: _pairs(getattr(model, name)) for name in _TABLES if hasattr(model, name)},
     }
+    if hasattr(model, "class_of_prototype_"):
+        facts["class_of_prototype"] = model.class_of_prototype_.tolist()
     tensors = head.tensors()
     if model._directions is not None:
         tensors["components"] = model._directions
@@ -90,7 +92,11 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     head = Head.from_tensors(tensors, facts["transform"], float(facts["temperature"]))
     components = tensors.get("components")
     n_features = int(facts["n_features"])
-    expected = (len(classes), n_features if components is None else components.shape[1])
+    merged = facts.get("class_of_prototype")
+    if merged is not None and not all(isinstance(k, int) and 0 <= k < len(classes) for k in merged):
+        raise ValueError("its prototypes are of classes that do not exist")
+    n_prototypes = len(classes if merged is None else merged)
+    expected = (n_prototypes, n_features if components is None else components.shape[1])
     if head.prototypes.shape != expected:
         raise ValueError(f"the prototypes have shape {tuple(head.prototypes.shape)}, not {expected}")
     if head.offsets is not None and head.offsets.shape != expected[:1]:
@@ -108,6 +114,8 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         "n_classes_": len(classes),
         "n_features_in_": n_features,
     }
+    if merged is not None:
+        fitted["class_of_prototype_"] = np.asarray(merged, dtype=np.int64)
     remembered = {name.removeprefix(_MEMORY): value for name, value in tensors.items() if name.startswith(_MEMORY)}
     if remembered:
         fitted["exemplars_"] = Exemplars.from_tensors(remembered, *expected)

@@ -6,29 +6,23 @@ run, in its order: a row that a refit left out has no class and is junk.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import shlex
-import shutil
-import tempfile
 import uuid
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import InputError, first_line
+from rpim._common.errors import InputError
 from rpim._common.files import RUN_FILE
 from rpim.data.labels import unlabelled_rows
 from rpim.runs.assignments import Assignments, class_codes
-from rpim.runs.class_summaries import ClassSummary
 from rpim.runs.decision_store import Store, Timeline
-from rpim.runs.decisions import NO_CLASS, Accept, BoolArray, IntArray, Move, Rename, State
-from rpim.runs.run_folder import ASSIGNMENTS_FILE, DECISIONS_FILE, REFITS_FOLDER, read_run_file, reading
+from rpim.runs.decisions import NO_CLASS, BoolArray, IntArray, Move, State
+from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_run_file, reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +129,7 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """The existing versions, starting with the run."""
-        folders = (self.run / REFITS_FOLDER).glob("[0-9]*")
-        return [0, *sorted(int(one.name) for one in folders if one.name.isdigit() and (one / RUN_FILE).is_file())]
+        return version_numbers(self.run)
 
     def __getitem__(self, number: int) -> Version:
         if number not in self._versions:
@@ -146,13 +139,16 @@ class Versions:
 
     def folder(self, number: int) -> Path:
         """The folder of a version, existing or not."""
-        return self.run if number == 0 else self.run / REFITS_FOLDER / f"{number:04}"
+        return version_folder(self.run, number)
 
     @property
     def active(self) -> int:
-        """The active version; the run itself if that one was deleted."""
-        chosen = self.store.active
-        return chosen if chosen in self.numbers() else 0
+        """The active version: see `current_number`."""
+        return current_number(self.store, self.numbers())
+
+    def activate(self, number: int) -> None:
+        """Make another version active."""
+        self.store.activate(number, max(self.numbers()))
 
     def state(self, number: int | None = None) -> State:
         """The current state of a version (default: the active one)."""
@@ -199,16 +195,9 @@ class Versions:
 
     def _version(self, number: int, folder: Path, found: Assignments, facts: dict[str, Any]) -> Version:
         classes = np.asarray(facts["classes"], dtype=facts["label_type"])
-        state = State.of_classes(found.labels, classes, facts["n_known"])
         rows = np.array([self._place[name] for name in found.ids.tolist()])
         n = len(self.rows)
-        everything = State(
-            _spread(state.class_of, rows, n, NO_CLASS),
-            _spread(state.junk, rows, n, True),
-            np.zeros(n, dtype=bool),
-            state.classes,
-            state.next_class,
-        )
+        everything = fitted_state(found.labels, classes, facts["n_known"], rows, n)
         runner_up = np.full(n, "", dtype=object)
         runner_up[rows] = found.runner_up.astype(str)
         stable = facts.get("stability") or [None] * len(classes)
@@ -218,14 +207,14 @@ class Versions:
             folder,
             facts["provenance"]["created"],
             everything,
-            _spread(found.confidence, rows, n, np.float32(0)),
-            _spread(found.outlier, rows, n, np.float32(np.nan)),
+            spread_over(found.confidence, rows, n, np.float32(0)),
+            spread_over(found.outlier, rows, n, np.float32(np.nan)),
             runner_up.tolist(),
             dict(enumerate(stable)),
             fitted.get("n_members_", 1),
             fitted.get("expected_accuracy_"),
             LabelIssues.of(found, classes, rows),
-            _spread(found.labelled, rows, n, False),
+            spread_over(found.labelled, rows, n, False),
             facts["provenance"].get("refit", {}).get("version"),
         )
 
@@ -236,97 +225,40 @@ def _read(folder: Path) -> tuple[Assignments, dict[str, Any]]:
         return Assignments.read_parquet(folder / ASSIGNMENTS_FILE, facts["label_type"]), facts
 
 
-def _spread(values: NDArray[Any], rows: NDArray[Any], n: int, missing: Any) -> NDArray[Any]:
+def version_numbers(run: Path) -> list[int]:
+    """The versions of a run: 0 is the run itself, the others are its refits."""
+    folders = (run / REFITS_FOLDER).glob("[0-9]*")
+    return [0, *sorted(int(one.name) for one in folders if one.name.isdigit() and (one / RUN_FILE).is_file())]
+
+
+def version_folder(run: Path, number: int) -> Path:
+    """The folder of a version, existing or not."""
+    return run if number == 0 else run / REFITS_FOLDER / f"{number:04}"
+
+
+def current_number(store: Store, numbers: Sequence[int]) -> int:
+    """The version that was chosen, or the latest refit if it came after that; the run itself if that was deleted."""
+    if max(numbers) > store.latest:
+        return max(numbers)
+    return store.active if store.active in numbers else 0
+
+
+def fitted_state(
+    labels: NDArray[Any], classes: NDArray[Any], n_known: int, rows: NDArray[np.int64], n_rows: int
+) -> State:
+    """The state of a fit before any decision; `rows` are its rows among all rows of the run, and the others junk."""
+    state = State.of_classes(labels, classes, n_known)
+    return State(
+        spread_over(state.class_of, rows, n_rows, NO_CLASS),
+        spread_over(state.junk, rows, n_rows, True),
+        np.zeros(n_rows, dtype=bool),
+        state.classes,
+        state.next_class,
+    )
+
+
+def spread_over(values: NDArray[Any], rows: NDArray[Any], n: int, missing: Any) -> NDArray[Any]:
+    """The values at these of n rows, and `missing` at the others."""
     spread = np.full(n, missing, dtype=values.dtype)
     spread[rows] = values
     return spread
-
-
-_LOG = f"{DECISIONS_FILE}-wal"
-_TRIES = 5
-
-
-@dataclass(frozen=True)
-class DecidedNames:
-    """Class names decided in the explorer.
-
-    Attributes
-    ----------
-    run : Path
-        The run that the decisions belong to; for a refit, the original run.
-    names : dict of class number to name
-    others : int
-        Number of other decisions that change the classes of rows.
-    problem : str
-        Why the decisions could not be read; "" if they could.
-    """
-
-    run: Path
-    names: Mapping[int, str] = field(default_factory=dict)
-    others: int = 0
-    problem: str = ""
-
-    def given_to(self, summaries: Sequence[ClassSummary]) -> list[ClassSummary]:
-        """The summaries with their decided names."""
-        return [
-            dataclasses.replace(one, decided_name=decided)
-            if (decided := self.names.get(number, str(one.name))) != str(one.name)
-            else one
-            for number, one in enumerate(summaries)
-        ]
-
-    def notes(self, summaries: Sequence[ClassSummary]) -> list[str]:
-        """Notes for the reader; empty if nothing was decided."""
-        n_named = sum(bool(one.decided_name) for one in summaries)
-        said = []
-        if n_named:
-            classes = "1 class was" if n_named == 1 else f"{n_named:,} classes were"
-            said.append(f"{classes} renamed in rpim explore: the decided name comes first, followed by the run's name.")
-        if self.others:
-            decisions = "1 other decision" if self.others == 1 else f"{self.others:,} other decisions"
-            said.append(
-                f"Rows are shown as assigned by the fit; {decisions} (merge, split, move, junk) can be exported "
-                f"with rpim export {shlex.quote(str(self.run))} -o FILE --decisions."
-            )
-        return said
-
-
-def decided_names(run: Path) -> DecidedNames:
-    """The current names; the database is copied, so it is neither locked nor changed nor created."""
-    whole, version = run, 0
-    if run.resolve().parent.name == REFITS_FOLDER and run.resolve().name.isdigit():
-        whole, version = run.resolve().parents[1], int(run.resolve().name)
-    path = whole / DECISIONS_FILE
-    if not path.is_file():
-        return DecidedNames(whole)
-    with tempfile.TemporaryDirectory(prefix="rpim-") as folder:
-        try:
-            _copy(path, Path(folder))
-            with contextlib.closing(Store(Path(folder))) as store:
-                made = [store.read(number) for number in store.path_to(store.current(version))]
-        except (InputError, OSError, ValueError, KeyError, TypeError, zlib.error) as error:
-            why = first_line(error).replace(str(Path(folder) / DECISIONS_FILE), str(path))
-            return DecidedNames(whole, problem=f"Names from rpim explore are not shown: {why}.")
-    names = {one.number: one.name for one in made if isinstance(one, Rename)}
-    return DecidedNames(whole, names, sum(not isinstance(one, Rename | Accept) for one in made))
-
-
-def _copy(path: Path, folder: Path) -> None:
-    """A consistent copy of the database and its log; opening it in place would leave files beside it."""
-    both = [path, path.with_name(_LOG)]
-    for _ in range(_TRIES):
-        before = [_stamp(file) for file in both]
-        for file in both:
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(file, folder / file.name)
-        if before == [_stamp(file) for file in both]:
-            return
-    raise InputError(f"{path} changes while it is being read: stop rpim explore")
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_size, found.st_mtime_ns

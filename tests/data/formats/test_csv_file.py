@@ -58,7 +58,7 @@ def test_a_text_may_be_longer_than_a_block(csv_file):
     [
         ("a,b\n1,2\n\n1,2,3\n", "row 1 has 3 columns but the header has 2: put texts with commas in quotes"),
         ('a;b\n"1\n1";2\n1\n', "row 1 has 1 columns but the header has 2: put texts with semicolons in quotes"),
-        pytest.param(b"a,b\n" + b"1,2\n" * 50_000 + b"\xff,2\n", "cannot be read .*invalid UTF8", id="UTF-8"),
+        pytest.param(b"a,b\n" + b"1,2\n" * 50_000 + b"\xff,2\n", "not encoded in UTF-8 .*: save it as CSV", id="UTF-8"),
     ],
 )
 def test_rows_that_cannot_be_read(csv_file, content, message):

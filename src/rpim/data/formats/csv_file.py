@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, must_exist, reading
-from rpim.data.columns import DECIMAL, PER_ROW, find_per_row, is_called
+from rpim.data.columns import DECIMAL, PER_ROW, find_per_row, is_called, shown_columns
 from rpim.data.formats.parquet import arrow
 
 CSV_HINT = "give lines of equal length, with numbers in every column but label, truth, id, text, path and split"
+CSV_SUFFIXES = (".csv", ".tsv")
 MIN_FEATURES = 8
 """Beside a text, fewer numbers per row than this are metadata rather than an embedding."""
 _SNIFFED_ROWS = 100
@@ -72,8 +74,8 @@ class CsvFile(os.PathLike[str]):
 
     @classmethod
     def sniff(cls, path: Path) -> Path | CsvFile:
-        """A .csv file as a `CsvFile`, and every other path as it is."""
-        return cls(path) if path.suffix.lower() == ".csv" and path.is_file() else path
+        """A .csv or .tsv file as a `CsvFile`, and every other path as it is."""
+        return cls(path) if path.suffix.lower() in CSV_SUFFIXES and path.is_file() else path
 
     @classmethod
     def of(cls, path: StrPath) -> CsvFile:
@@ -101,14 +103,18 @@ class CsvFile(os.PathLike[str]):
             )
         return self.header
 
+    def sniffed(self) -> dict[str, list[str]]:
+        """The columns below the header, in the rows that were sniffed."""
+        rows = [row for row in self.rows if len(row) == len(self.header)]
+        return {name: [row[j] for row in rows] for j, name in enumerate(self.header)}
+
     def columns_of_words(self) -> list[str]:
         """The columns below the header that hold words, and not one number, in the rows that were sniffed.
 
         A column of features with a word in it is a mistake, and is reported as one.
         """
-        rows = [row for row in self.rows if len(row) == len(self.header)]
         found = []
-        for name, cells in zip(self.header, zip(*rows, strict=True), strict=False):
+        for name, cells in self.sniffed().items():
             words = [cell for cell in cells if cell.strip().lower() not in _MISSING]
             if words and not any(map(_is_number, words)):
                 found.append(name)
@@ -205,6 +211,11 @@ class FeatureTable:
             raise InputError(
                 f"{file.path} has texts and few numbers a row ({some(features) or 'none'}), so it may be texts to "
                 f"embed: say --text-column {per_row['texts']}, or leave {others[0]!r} out."
+            )
+        if not features:
+            raise InputError(
+                f"{file.path} has no column of numbers, only {shown_columns(file.sniffed())}: give features, or embed "
+                f"its texts with rpim embed {shlex.quote(str(file.path))} -o FEATURES.parquet --text-column COLUMN."
             )
         return cls(file, names, per_row, features, others)
 

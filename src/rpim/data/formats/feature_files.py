@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from rpim.data.columns import (
     metadata_names,
     view_names,
 )
-from rpim.data.formats.csv_file import CsvFile, FeatureTable
+from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile, FeatureTable
 from rpim.data.formats.parquet import (
     arrow,
     arrow_array,
@@ -44,6 +45,10 @@ Wanted = dict[str, str | None]
 
 METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
+
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_ARCHIVES = (".gz", ".bz2", ".xz", ".zip", ".zst", ".tar", ".tgz")
+_TEXTS = (".json", ".jsonl", ".ndjson")
 
 _PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
 
@@ -72,15 +77,35 @@ def checked_suffix(path: Path, feature_column: str | None) -> str:
     """The suffix in lower case, checked to be that of a feature file; a folder may have any."""
     suffix = path.suffix.lower()
     if feature_column is not None and suffix not in (".npz", ".parquet"):
-        raise InputError(f"feature_column is for .npz and .parquet files, but {path} is neither: leave it out.")
+        raise InputError(
+            f"--feature-column (feature_column) is for .npz and .parquet files, but {path} is neither: leave it out."
+        )
     if not path.is_dir():
         must_exist(path)
-        if suffix not in (".npz", ".npy", ".parquet", ".csv"):
+        if suffix not in (".npz", ".npy", ".parquet", *CSV_SUFFIXES):
             raise InputError(
                 f"{path} has the suffix {suffix!r}, which cannot be read as features: "
-                "give .npz, .npy, .parquet, .csv or PIM's folder of feature maps, or rpim embed it first."
+                + conversion(path, "give .npz, .npy, .parquet, .csv, .tsv or PIM's folder of feature maps.")
             )
     return suffix
+
+
+def conversion(path: Path, otherwise: str) -> str:
+    """What to do with a file of a format that is not read.
+
+    >>> conversion(Path("table.xlsx"), "give .csv.")
+    'save it as CSV UTF-8, with the suffix .csv.'
+    """
+    suffix = path.suffix.lower()
+    if suffix in _SPREADSHEETS:
+        return "save it as CSV UTF-8, with the suffix .csv."
+    if suffix in _ARCHIVES:
+        return "unpack it first."
+    if suffix == ".txt":
+        return "make it a .csv file with the header text and a line per text."
+    if suffix in _TEXTS:
+        return f"embed its texts with rpim embed {shlex.quote(str(path))} -o FEATURES.parquet."
+    return otherwise
 
 
 def column_names(path: Path) -> list[str]:
@@ -92,7 +117,7 @@ def column_names(path: Path) -> list[str]:
     if suffix == ".parquet":
         with reading(path), arrow(".parquet").ParquetFile(path) as file:
             return list(file.schema_arrow.names)
-    if suffix == ".csv":
+    if suffix in CSV_SUFFIXES:
         return CsvFile(path).feature_names
     return []
 
@@ -127,7 +152,7 @@ def read_shards(
 def _refuse_columns(path: Path, wanted: Wanted) -> None:
     for field, column in wanted.items():
         if column is not None:
-            option = {"labels": "label_column", "split": "split_column"}[field]
+            option = {"labels": "--label-column (label_column)", "split": "split_column"}[field]
             raise InputError(f"{option} is for files with columns, but {path} has none: leave it out.")
 
 
@@ -142,7 +167,7 @@ def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -
     if features is None:
         raise InputError(
             f"{path} has no array called features, X, embeddings or feats among {', '.join(names) or 'none'}: "
-            "name one with feature_column."
+            "name one with --feature-column (feature_column)."
         )
     return features
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, load_npy, must_exist, open_npz, reading
 from rpim.data.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
-from rpim.data.formats.csv_file import CsvFile
+from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
 
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
@@ -65,7 +65,7 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_colu
     path = Path(given)
     suffix = path.suffix.lower()
     if label_column is not None and suffix in (".npy", ".json"):
-        raise InputError(f"label_column is for files with columns, but {path} has none: leave it out.")
+        raise InputError(f"--label-column (label_column) is for files with columns, but {path} has none: leave it out.")
     must_exist(path)
     if suffix == ".npy":
         return _LabelTable(load_npy(path))
@@ -75,12 +75,13 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_colu
         if not isinstance(labels, list):
             raise InputError(f"{path} holds a JSON {type(labels).__name__}: give a list with one label per row.")
         return _LabelTable(labels)
-    if suffix in (".csv", ".txt"):
+    if suffix in (*CSV_SUFFIXES, ".txt"):
         return _read_csv(CsvFile.of(given), ids, label_column, with_columns)
     if suffix == ".parquet":
         return _read_parquet(path, ids, label_column, with_columns)
     raise InputError(
-        f"{path} has the suffix {suffix!r}, which cannot be read as labels: give .npy, .csv, .txt, .json or .parquet."
+        f"{path} has the suffix {suffix!r}, which cannot be read as labels: give .npy, .csv, .tsv, .txt, .json or "
+        ".parquet."
     )
 
 
@@ -90,7 +91,10 @@ def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_
         names = schema.names
         label_name = find_column(path, names, "labels", label_column) or (names[0] if len(names) == 1 else None)
         if label_name is None:
-            raise InputError(f"{path} has no column label, labels or y among {', '.join(names)}: say label_column.")
+            raise InputError(
+                f"{path} has no column label, labels or y among {', '.join(names)}: "
+                "name one with --label-column (label_column)."
+            )
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
             return _LabelTable(column_values(file.read(columns=[label_name]).column(label_name)))

@@ -175,6 +175,6 @@ def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str
         what = f"several list columns ({', '.join(lists)})" if lists else "no column of lists of numbers"
         raise InputError(
             f"{path} has {what} among {', '.join(schema.names) or 'none'}: "
-            "name the one with the features with feature_column."
+            "name the one with the features with --feature-column (feature_column)."
         )
     return str(find_column(path, schema.names, "X", feature_column or lists[0]))
