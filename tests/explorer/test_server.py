@@ -457,7 +457,7 @@ def test_the_command_exports_what_was_decided(animals, client, decide, command):
     assert "exists already" in command("export", animals, "-o", "rows.jsonl", "--decisions")[2]
     (animals.parent / "animals.npz").unlink()
     out = command("export", animals, "-o", "rows.csv", "--decisions")[1]
-    assert out.startswith("120 rows written to rows.csv. Metadata columns are left out: The features of")
+    assert out.startswith("120 rows of version 0 written to rows.csv. Metadata columns are left out: The features of")
     assert "have no images" in command("export", animals, "-o", "folder", "--decisions")[2]
     assert "which cannot be written" in command("export", animals, "-o", "rows.xlsx", "--decisions")[2]
 

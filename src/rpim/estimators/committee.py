@@ -7,7 +7,7 @@ differ in all of them, and each does not see a part of the labels.
 2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
    classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
    on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
-   (`neighbors.py`) and classes into balance (`balance`).
+   (`propagate`) and classes into balance (`balance`).
 3. The average is distilled into one linear head (`distillation.py`), the model.
 
 It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows.
@@ -25,10 +25,20 @@ from torch import Tensor
 from rpim._common.parallel import parallel_map
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint, History, pack, unpack
-from rpim.core.consensus import average, balance, calibrated_power, class_stability, raised, vote_embedding
+from rpim.core.consensus import (
+    N_NEIGHBORS,
+    average,
+    balance,
+    calibrated_power,
+    class_stability,
+    nearest_neighbors,
+    neighbor_mean,
+    propagate,
+    raised,
+    vote_embedding,
+)
 from rpim.core.head import Head
 from rpim.core.initialization import ClassSizes, estimated_shares, merged_start
-from rpim.core.neighbors import N_NEIGHBORS, nearest_neighbors, neighbor_mean, propagate
 from rpim.core.objective import Objective
 from rpim.core.representations import KINDS, Representation, fit_representation
 from rpim.core.row_blocks import InMemoryBlocks

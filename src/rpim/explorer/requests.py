@@ -158,7 +158,7 @@ _REFUSED = """<!doctype html>
   <meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta name="color-scheme" content="light dark">
-  <title>rpim explorer: open the printed address</title>
+  <title>Explorer: open the printed address</title>
   <link rel="icon" href="/static/icon.svg" type="image/svg+xml">
   <link rel="stylesheet" href="/static/tokens.css">
   <link rel="stylesheet" href="/static/refused.css">

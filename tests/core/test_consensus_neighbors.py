@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from rpim.core import neighbors
-from rpim.core.neighbors import nearest_neighbors, neighbor_mean, propagate
+from rpim.core import consensus
+from rpim.core.consensus import nearest_neighbors, neighbor_mean, propagate
 
 
 def unit_rows(n, d=6, seed=0):
@@ -32,9 +32,9 @@ def test_the_nearest_by_brute_force(n, k, seed):
 def test_blocks_give_the_same(monkeypatch):
     x = unit_rows(50)
     whole = nearest_neighbors(x, 4)
-    monkeypatch.setattr(neighbors, "_BLOCK_VALUES", 50 * 7)
+    monkeypatch.setattr(consensus, "_BLOCK_VALUES", 50 * 7)
     assert torch.equal(nearest_neighbors(x, 4), whole)
-    monkeypatch.setattr(neighbors, "_BLOCK_VALUES", 1)  # not even one row fits
+    monkeypatch.setattr(consensus, "_BLOCK_VALUES", 1)  # not even one row fits
     assert torch.equal(nearest_neighbors(x, 4), whole)
 
 
