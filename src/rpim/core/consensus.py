@@ -6,7 +6,7 @@ The average is a better reference than any member, so they are matched with it a
 
 Members are functions from a block of rows to probabilities: only their mean is stored as an N x K matrix.
 
-The average is then propagated over a k-nearest-neighbor graph (Zhou, Bousquet, Lal, Weston and Schölkopf, "Learning with
+The average is then propagated over a k-nearest-neighbor graph (Zhou, Bousquet, Lal, Weston, Schölkopf, "Learning with
 Local and Global Consistency", NeurIPS 2003): each row keeps half of its probabilities and takes the other half from its
 neighbors, for a few iterations; labelled rows keep their label.
 
