@@ -9,6 +9,7 @@ import typer
 
 from rpim._common.errors import BAD_INPUT, InputError
 from rpim.cli.embed import MAX_LISTED
+from rpim.cli.terminal import one_line_warnings
 
 
 def finetune(
@@ -60,10 +61,12 @@ def finetune(
     from rpim.embedding.sources import read_source
 
     items = read_source(source, labels=labels, label_column=label_column)
+    with one_line_warnings(show=not quiet):
+        opened = open_encoder("images", encoder, weights, device)
     try:
         tune(
             items,
-            open_encoder("images", encoder, weights, device),
+            opened,
             output,
             epochs=epochs,
             batch_size=batch_size,
