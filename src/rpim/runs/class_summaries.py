@@ -41,7 +41,8 @@ class ClassSummary:
     name : str, int or float
         The class, in the user's label type.
     suggested_name : str
-        A name for a new class, from its keywords; "" for known classes, and without texts or rows.
+        A name for a new class, from `Discovery.named_by` or its keywords; "" for known classes, and without
+        texts or rows.
     decided_name : str
         The name given in the explorer; "" if there is none.
     known : bool
@@ -83,27 +84,31 @@ class ClassSummary:
 
 
 def summarise_classes(
-    assignments: Assignments, model: DiscoveryEstimator, stability: NDArray[np.float64] | None
+    assignments: Assignments,
+    model: DiscoveryEstimator,
+    stability: NDArray[np.float64] | None,
+    suggested_names: Mapping[Any, str],
 ) -> list[ClassSummary]:
-    """Summarise each class, in the order of ``model.classes_``."""
+    """Summarise each class, in the order of ``model.classes_``; names that are not given come from the keywords."""
     names = model.classes_.tolist()
     n_known, nearest = len(model.known_classes_), nearest_known(model.head_.prototypes, len(model.known_classes_))
     codes = class_codes(assignments.labels, model.classes_)
     texts = assignments.texts
     words: list[list[str]] = [[] for _ in names] if texts is None else keywords(texts, codes, len(names))
-    suggested = [""] * n_known + suggest_names(words[n_known:], taken=names[:n_known])
+    taken = [*names[:n_known], *suggested_names.values()]
+    by_keywords = dict(zip(names[n_known:], suggest_names(words[n_known:], taken), strict=True))
     by_class = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[by_class], np.arange(len(names) + 1))
     summaries = []
     for k, name in enumerate(names):
         rows = by_class[ends[k] : ends[k + 1]]
         confidence = assignments.confidence[rows]
-        best_first = np.lexsort((assignments.outlier[rows], -np.round(confidence, 2)))
+        best_first = typical_first(assignments, rows)
         worst_first = np.argsort(confidence, kind="stable")
         summaries.append(
             ClassSummary(
                 name=name,
-                suggested_name=suggested[k],
+                suggested_name=suggested_names.get(name) or by_keywords.get(name, ""),
                 decided_name="",
                 known=k < n_known,
                 rows=len(rows),
@@ -112,12 +117,17 @@ def summarise_classes(
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]],
-                typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
+                typical=assignments.ids[best_first[:N_ROWS]].tolist(),
                 doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
                 keywords=words[k],
             )
         )
     return summaries
+
+
+def typical_first(assignments: Assignments, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows, the most confident first; ties (to a percent) are broken by outlier score."""
+    return rows[np.lexsort((assignments.outlier[rows], -np.round(assignments.confidence[rows], 2)))]
 
 
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:

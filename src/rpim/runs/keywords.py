@@ -72,8 +72,8 @@ def stem(word: str) -> str:
         word = _INFLECTED.sub(r"\1", word)
         if len(word) > 3 and word[-1] == "e":
             word = word[:-1]
-        if len(word) > 2 and word[-1] == "y":
-            word = f"{word[:-1]}i"
+    if word[-1] == "y":
+        word = f"{word[:-1]}i"
     return word[:-1] if word[-1] == word[-2] and word[-1] not in "aeiou" else word
 
 
@@ -100,6 +100,8 @@ def joined(words: list[str]) -> str:
     return " ".join(words)
 
 
+Namer = Callable[[list[str], list[str]], str]
+"""A function that names a class, given typical texts or paths of its rows, and its keywords."""
 N_WORDS = 5
 NAME_WORDS = 2
 """A name takes keywords until it has this many words: at most three, unless it must be lengthened to be unique."""
@@ -262,13 +264,24 @@ def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> li
             _name(words, len(name.split()) + 1) if met[_key(name)] > 1 or _key(name) in used else name
             for name, words in zip(names, of_class, strict=True)
         ]
-    for i, name in enumerate(names):
-        n = 1
-        while name and _key(names[i]) in used:
+    return numbered(names, taken)
+
+
+def numbered(names: Sequence[str], taken: Iterable[Any]) -> list[str]:
+    """The names, with a number after those that are taken or occurred before.
+
+    >>> numbered(["Lost card", "lost_card", "", "PIN"], ["pin"])
+    ['Lost card', 'lost_card 2', '', 'PIN 2']
+    """
+    used, unique = {_key(str(name)) for name in taken}, []
+    for name in names:
+        n, shown = 1, name
+        while name and _key(shown) in used:
             n += 1
-            names[i] = f"{name} {n}"
-        used.add(_key(names[i]))
-    return names
+            shown = f"{name} {n}"
+        used.add(_key(shown))
+        unique.append(shown)
+    return unique
 
 
 def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.int64]:
