@@ -4,10 +4,11 @@
 
 FOLDER holds ``features/*.npz`` with ``texts`` and ``label_names`` (see benchmarks/protocol.py). Each new class stands
 for the true class that most of its rows have. It is named if one of its first four keywords holds a content word of the
-true class's name, but for the ending. Since a keyword may be a pair, the first four words of the keywords are counted
-too; that is what to compare with the four words that the formula alone ranks first, and with the four most frequent
-words other than scikit-learn's English stop words. Words that fit any class say little, so how many names of other new
-classes they hold is counted as well. The truth is used for one thing: what is written down at the end.
+true class's name, but for the ending. Since a keyword may be a phrase, the first four words of the keywords other than
+scikit-learn's English stop words are counted too; that is what to compare with the four words that class-based TF-IDF
+ranks first, and with the four most frequent words other than those stop words. So is the suggested name, of two or
+three words. Words that fit any class say little, so how many names of other new classes they hold is counted as well.
+The truth is used for one thing: what is written down at the end.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS
 from rpim import RPIM, FeatureSet, InfoMaxObjective
 from rpim.benchmark.protocol import make_case, split_features
-from rpim.runs.keywords import class_tf_idf, keywords, words_of
+from rpim.runs.keywords import keywords, suggest_names, words_of
 
 TEXT_SETS = ("banking77", "clinc150")
 N_WORDS = 4
 STEM = 5
 FIXED = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "random_state": 0}
-COMPARED = ("four keywords", "their first four words", "the formula alone", "frequent words")
+COMPARED = ("four keywords", "their first four words", "suggested name", "class-based TF-IDF", "frequent words")
 
 
 def run_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
@@ -44,8 +44,9 @@ def run_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
         names = [str(stored["label_names"][c]) for c in parts.classes]
     model = RPIM(case.n_classes, **FIXED).fit(case.features.X, case.y)
     texts, codes = case.features.texts, np.searchsorted(model.classes_, model.labels_)
-    found = keywords(texts, codes, len(model.classes_), N_WORDS)
-    by_formula = formula_alone(texts, codes, len(model.classes_))
+    found = keywords(texts, codes, len(model.classes_))
+    suggested = [""] * len(case.known) + suggest_names(found[len(case.known) :], taken=[names[c] for c in case.known])
+    by_formula = class_tf_idf(texts, codes, len(model.classes_))
     of_class: dict[str, list[list[str]]] = {name: [] for name in COMPARED}
     truth = []
     for k in range(len(case.known), len(model.classes_)):
@@ -53,7 +54,14 @@ def run_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
         if len(rows) == 0:
             continue
         truth.append(names[np.bincount(case.truth[rows]).argmax()])
-        terms = (found[k], " ".join(found[k]).split()[:N_WORDS], by_formula[k], frequent_words(texts[i] for i in rows))
+        four = found[k][:N_WORDS]
+        terms = (
+            four,
+            [word for word in " ".join(four).split() if word not in ENGLISH_STOP_WORDS][:N_WORDS],
+            [suggested[k]],
+            by_formula[k],
+            frequent_words(texts[i] for i in rows),
+        )
         for name, words in zip(COMPARED, terms, strict=True):
             of_class[name].append(words)
     cell: dict[str, object] = {}
@@ -70,11 +78,13 @@ def content_words(name: str) -> list[str]:
     return [word for word in words if word not in ENGLISH_STOP_WORDS] or words
 
 
-def formula_alone(texts: list[str], codes: np.ndarray, n_classes: int) -> list[list[str]]:
-    """The words that class-based TF-IDF ranks first, function words and all."""
+def class_tf_idf(texts: list[str], codes: np.ndarray, n_classes: int) -> list[list[str]]:
+    """The words that class-based TF-IDF (Grootendorst, "BERTopic", 2022) ranks first, function words and all."""
     documents = [" ".join(texts[i] for i in np.flatnonzero(codes == k)) for k in range(n_classes)]
     vectoriser = CountVectorizer(tokenizer=words_of, token_pattern=None, lowercase=False)
-    scores = class_tf_idf(csr_array(vectoriser.fit_transform(documents))).toarray()
+    frequencies = vectoriser.fit_transform(documents).toarray()  # (n_classes, V)
+    n_used = np.count_nonzero(frequencies.any(axis=1))
+    scores = frequencies * np.log1p(frequencies.sum() / n_used / frequencies.sum(axis=0))
     return vectoriser.get_feature_names_out()[np.argsort(-scores, axis=1, kind="stable")[:, :N_WORDS]].tolist()
 
 
@@ -112,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=TEXT_SETS, default=list(TEXT_SETS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/naming.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -244,6 +244,21 @@ def digits(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_without_a_hub_the_command_says_in_one_line_which_encoder_it_takes(command, digits, monkeypatch):
+    monkeypatch.setattr("rpim.embedding.images.hub_is_reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    code, out, err = command("embed", digits / "zero", "-o", "x.npz", "--no-labels")
+    assert code == 0
+    assert err.startswith(
+        "rpim: warning: huggingface.co cannot be reached, so the images are embedded by efficientnet-"
+    )
+    assert err.count("\n") == 1
+    assert "12 images embedded by efficientnet-lite2@" in out
+    assert FeatureSet.read("x.npz").X.shape == (12, 1280)
+    assert command("embed", digits / "zero", "-o", "x.npz", "--overwrite", "--quiet") == (0, "", "")
+
+
+@pytest.mark.slow
 def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite0, tmp_path):
     code, out, err = command(
         "discover",

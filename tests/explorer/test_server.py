@@ -91,6 +91,16 @@ def test_new_classes_have_a_suggested_name_until_they_get_one(client, decide, be
     assert decide("rename", number=3, name=suggested[3])["classes"][3]["suggested"] == ""
 
 
+def test_names_stored_with_the_run_are_suggested(client, animals, bench):
+    facts = json.loads((animals / "run.json").read_text())
+    facts["suggested_names"] = ["", "", "", "good dogs", ""]
+    (animals / "run.json").write_text(json.dumps(facts))
+    bench.suggest_names()
+    suggested = [one["suggested"] for one in client.get("/api/state").json()["classes"]]
+    assert suggested[:4] == ["", "", "", "good dogs"]
+    assert suggested[4].split()[0] in ("dog", "elk")
+
+
 def rows_in(client, number):
     return np.flatnonzero(np.frombuffer(client.get("/api/codes").content, "<i4") == number).tolist()
 

@@ -106,6 +106,13 @@ def discover(
         int | None,
         typer.Option(metavar="M", help="Committee size; 1 is a single fit (default: 16 for rpim, else 1)."),
     ] = None,
+    namer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that names the new classes, given typical texts and keywords (default: from keywords).",
+        ),
+    ] = None,
     seed: Seed = 0,
     no_normalize: Annotated[
         bool, typer.Option("--no-normalize", help="Do not normalize the rows to unit length.")
@@ -128,9 +135,19 @@ def discover(
     budget = None if memory is None else as_bytes(memory)
     check_target(output, overwrite)
     from rpim.cli.embed import embed_for_run, read_data
-    from rpim.cli.fitting import check_parameters, check_problem, checkpoint_of, fit, make_model, spread_over
+    from rpim.cli.fitting import (
+        check_parameters,
+        check_problem,
+        checkpoint_of,
+        fit,
+        load_namer,
+        make_model,
+        named,
+        spread_over,
+    )
     from rpim.data.feature_set import FeatureSet
 
+    name_class = None if namer is None else load_namer(namer)
     rows = read_data(
         data,
         labels,
@@ -167,6 +184,8 @@ def discover(
         checkpoint = checkpoint_of(model, features, output, overwrite=overwrite)
         with _resumable(checkpoint, quiet=quiet):
             discovery = fit(model, features, data, checkpoint, spread, quiet=quiet)
+            if name_class is not None:
+                discovery = named(discovery, name_class)
             discovery.save(output, overwrite=overwrite, features=embedded)
     with written(output):
         page = None if no_report else report_of_run(discovery, output, features, quiet=quiet)

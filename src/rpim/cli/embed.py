@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.terminal import RayAddress, resumable_parts
+from rpim.cli.terminal import RayAddress, one_line_warnings, resumable_parts
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -106,7 +106,8 @@ def embed(
     from rpim.embedding.embed import embed as embed_items
     from rpim.embedding.open_encoder import open_encoder
 
-    opened = _adjusted(open_encoder(items.kind, encoder, weights, device), image_size, mean, std)
+    with one_line_warnings(show=not quiet):
+        opened = _adjusted(open_encoder(items.kind, encoder, weights, device), image_size, mean, std)
     how: dict[str, Any] = {
         "views": views,
         "batch_size": batch_size,
@@ -179,7 +180,8 @@ def embed_for_run(
     from rpim.embedding.embed import embed as embed_items
     from rpim.embedding.open_encoder import open_encoder
 
-    opened = open_encoder(items.kind, encoder, weights, device)
+    with one_line_warnings(show=not quiet):
+        opened = open_encoder(items.kind, encoder, weights, device)
     place = run.with_name(f"{run.name}.features.parquet")
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
     print_report(items, report, opened.identity, quiet)

@@ -9,6 +9,7 @@ import typer
 
 from rpim._common.errors import BAD_INPUT, InputError, choose
 from rpim.cli.embed import MAX_LISTED
+from rpim.cli.terminal import one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.embedding.items import Items
@@ -81,10 +82,12 @@ def finetune(
         items = _by_protocol(data, source, splits, seed, labelled_half, labels or label_column)
     else:
         items = _from_source(source, labels, label_column, splits)
+    with one_line_warnings(show=not quiet):
+        opened = open_encoder("images", encoder, weights, device)
     try:
         tune(
             items,
-            open_encoder("images", encoder, weights, device),
+            opened,
             output,
             epochs=epochs,
             batch_size=batch_size,

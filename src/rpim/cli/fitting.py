@@ -6,6 +6,7 @@ Errors in the data are reported before torch is imported, which takes seconds.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import typer
 
 from rpim._common.errors import InputError, choose, first_line
 from rpim._version import __version__
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from rpim.engines.ray import RayEngine
     from rpim.estimators.base import DiscoveryEstimator
     from rpim.runs.discovery import Discovery
+    from rpim.runs.keywords import Namer
 
 
 def check_problem(
@@ -179,3 +182,30 @@ def fit(
         command=["rpim", *sys.argv[1:]],
         verbose=model.verbose,
     )
+
+
+def load_namer(said: str) -> Namer:
+    """The function of ``--namer MODULE:FUNCTION``; the module may be a file in the current folder."""
+    module, _, function = said.partition(":")
+    if not module or not function:
+        raise InputError(f"--namer is {said!r}: give MODULE:FUNCTION, such as mynames:name for def name in mynames.py.")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except Exception as error:  # whatever the module raises
+        raise InputError(f"--namer: the module {module!r} cannot be imported ({first_line(error)}).") from error
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise InputError(f"--namer: the module {module!r} has no function {function!r}.")
+    namer: Namer = found
+    return namer
+
+
+def named(discovery: Discovery, namer: Namer) -> Discovery:
+    """Name the new classes; an error of the namer is printed, since it must not cost the fit."""
+    try:
+        return discovery.named_by(namer)
+    except Exception as error:
+        typer.echo(f"rpim: warning: --namer failed ({first_line(error)}): names are from keywords.", err=True)
+        return discovery

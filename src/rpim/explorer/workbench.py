@@ -21,7 +21,7 @@ from rpim.explorer.refit import changes
 from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
-from rpim.runs.run_folder import MAP_FILE, features_of
+from rpim.runs.run_folder import MAP_FILE, features_of, read_run_file
 from rpim.runs.versions import Versions
 
 FloatArray = NDArray[np.float32]
@@ -205,7 +205,7 @@ class Workbench:
         return Split(number, rows, place[codes].astype(np.int32), first=state.next_class)
 
     def suggest_names(self) -> None:
-        """Suggest names for the new classes of each version from the keywords of their texts.
+        """Suggest names for the new classes of each version: those stored with it, else from the keywords of its texts.
 
         Runs in the background: 100,000 texts take seconds.
         """
@@ -219,6 +219,8 @@ class Workbench:
                 of_class = keywords(self.texts, fitted.class_of, len(known))
                 taken = [info.name for info in fitted.classes.values() if info.known]
                 names = suggest_names([[] if k else words for k, words in zip(known, of_class, strict=True)], taken)
+            stored = read_run_file(self.versions.folder(version)).get("suggested_names") or names
+            names = [own or name for own, name in zip(stored, names, strict=True)]
             self._suggested[version] = dict(zip(fitted.classes, names, strict=True))
 
     def summary(self) -> dict[str, Any]:

@@ -42,7 +42,8 @@ class ClassSummary:
     name : str, int or float
         The class, in the user's label type.
     suggested_name : str
-        A name for a new class, from its keywords; "" for known classes, and without texts or rows.
+        A name for a new class, from `Discovery.named_by` or its keywords; "" for known classes, and without
+        texts or rows.
     found_name : str
         The name that the fit gave, if a person has decided another one; of merged classes all names. "" otherwise.
     known : bool
@@ -87,9 +88,10 @@ def summarise_classes(
     assignments: Assignments,
     model: DiscoveryEstimator,
     stability: NDArray[np.float64] | None,
+    suggested_names: Mapping[Any, str] | None = None,
     found_names: Mapping[Any, str] | None = None,
 ) -> list[ClassSummary]:
-    """Summarise each class, in the order of ``model.classes_``."""
+    """Summarise each class, in the order of ``model.classes_``; names that are not given come from the keywords."""
     names = model.classes_.tolist()
     n_known = len(model.known_classes_)
     prototypes = class_prototypes(model)
@@ -98,19 +100,20 @@ def summarise_classes(
     codes = class_codes(assignments.labels, model.classes_)
     texts = assignments.texts
     words: list[list[str]] = [[] for _ in names] if texts is None else keywords(texts, codes, len(names))
-    suggested = [""] * n_known + suggest_names(words[n_known:], taken=names[:n_known])
+    taken = [*names[:n_known], *(suggested_names or {}).values()]
+    by_keywords = dict(zip(names[n_known:], suggest_names(words[n_known:], taken), strict=True))
     by_class = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[by_class], np.arange(len(names) + 1))
     summaries = []
     for k, name in enumerate(names):
         rows = by_class[ends[k] : ends[k + 1]]
         confidence = assignments.confidence[rows]
-        best_first = np.lexsort((assignments.outlier[rows], -np.round(confidence, 2)))
+        best_first = typical_first(assignments, rows)
         worst_first = np.argsort(confidence, kind="stable")
         summaries.append(
             ClassSummary(
                 name=name,
-                suggested_name=suggested[k],
+                suggested_name=(suggested_names or {}).get(name) or by_keywords.get(name, ""),
                 found_name=(found_names or {}).get(name, ""),
                 known=k < n_known,
                 rows=len(rows),
@@ -119,7 +122,7 @@ def summarise_classes(
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]] if has_prototype[k] else "",
-                typical=assignments.ids[rows[best_first[:N_ROWS]]].tolist(),
+                typical=assignments.ids[best_first[:N_ROWS]].tolist(),
                 doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
                 keywords=words[k],
             )
@@ -136,6 +139,11 @@ def class_prototypes(model: DiscoveryEstimator) -> Tensor:
     places = torch.from_numpy(classes)
     summed = prototypes.new_zeros(len(model.classes_), prototypes.shape[1]).index_add_(0, places, prototypes)
     return summed / torch.bincount(places, minlength=len(summed)).clamp(min=1)[:, None]
+
+
+def typical_first(assignments: Assignments, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows, the most confident first; ties (to a percent) are broken by outlier score."""
+    return rows[np.lexsort((assignments.outlier[rows], -np.round(assignments.confidence[rows], 2)))]
 
 
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:

@@ -38,7 +38,14 @@ from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.label_checks import LabelIssue
 from rpim.runs.assignments import Assignments, assign
-from rpim.runs.class_summaries import ClassSummary, ranked_issues, summarise_classes, with_label_checks
+from rpim.runs.class_summaries import (
+    ClassSummary,
+    ranked_issues,
+    summarise_classes,
+    typical_first,
+    with_label_checks,
+)
+from rpim.runs.keywords import Namer, numbered
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
     ASSIGNMENTS_FILE,
@@ -56,6 +63,8 @@ from rpim.runs.saved_model import EmbeddingSpace, describe, from_json_value, jso
 
 _SHOWN_CLASSES = 50
 """Maximum number of classes in the HTML representation."""
+_N_EXAMPLES = 20
+"""Maximum number of rows that a namer gets of a class."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +87,8 @@ class Discovery:
         Stability of each class; None for a single fit.
     found_names : dict, optional
         For classes that a person has renamed or merged, the names that the fit gave.
+    suggested_names : dict of class to name
+        Names from `named_by`; other new classes are named by their keywords.
 
     Examples
     --------
@@ -97,6 +108,7 @@ class Discovery:
     space: EmbeddingSpace = field(default_factory=EmbeddingSpace)
     stability: NDArray[np.float64] | None = None
     found_names: dict[Any, str] = field(default_factory=dict)
+    suggested_names: dict[Any, str] = field(default_factory=dict)
 
     @classmethod
     def from_fit(
@@ -199,6 +211,33 @@ class Discovery:
         """Summaries of the classes, in the order of `classes`."""
         return list(self._summaries)
 
+    def named_by(self, namer: Namer) -> Discovery:
+        """The discovery with names for its new classes from a function of yours, such as a call of a language model.
+
+        They take the place of the names from the keywords, and `save` stores them. A name that occurs twice, or is that
+        of a known class, is numbered.
+
+        Parameters
+        ----------
+        namer : callable
+            ``namer(examples, keywords)`` returns the name of a class, or "" for that from the keywords. ``examples``
+            are the texts of its most typical rows, at most 20, or the paths of their images, or else their ids;
+            ``keywords`` is empty without texts.
+        """
+        rows, names = self.assignments, {}
+        shown = rows.texts or rows.paths or [str(name) for name in rows.ids.tolist()]
+        for one in self.classes_table():
+            if one.known or not one.rows:
+                continue
+            best = typical_first(rows, np.flatnonzero(rows.labels == one.name))[:_N_EXAMPLES]
+            name = namer([shown[row] for row in best.tolist()], list(one.keywords))
+            if not isinstance(name, str):
+                raise InputError(f"The namer returned {name!r} for the class {one.name!r}: return a str.")
+            if name.strip():
+                names[one.name] = " ".join(name.split())
+        unique = numbered(list(names.values()), self.model.known_classes_.tolist())
+        return dataclasses.replace(self, suggested_names=dict(zip(names, unique, strict=True)))
+
     def label_issues(self) -> list[LabelIssue]:
         """Labels that are probably wrong, according to members that did not see them; most likely errors first.
 
@@ -209,7 +248,7 @@ class Discovery:
     @functools.cached_property
     def _summaries(self) -> list[ClassSummary]:
         """Cached: keywords of many texts take seconds, and both the terminal and the report use them."""
-        return summarise_classes(self.assignments, self.model, self.stability, self.found_names)
+        return summarise_classes(self.assignments, self.model, self.stability, self.suggested_names, self.found_names)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
         """The class of each new row, its confidence and the runner-up; see `Predictor.assign`."""
@@ -277,7 +316,9 @@ class Discovery:
         assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
         model.labels_ = assignments.labels
         provenance = _provenance(model, new, source, time.monotonic() - start, command)
-        return Discovery(assignments, model, {**provenance, "extends": self.provenance}, self.space)
+        kept = {model.renamed_.get(name, name): said for name, said in self.suggested_names.items()}
+        provenance["extends"] = self.provenance
+        return Discovery(assignments, model, provenance, self.space, suggested_names=kept)
 
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the assignments to a .csv or .parquet file, atomically."""
@@ -313,6 +354,8 @@ class Discovery:
             write_json(place / HISTORY_FILE, history, indent=None)
             stable = None if self.stability is None else [json_value(value) for value in self.stability]
             about = {"rows": len(self), **facts, "stability": stable, "provenance": self.provenance}
+            if self.suggested_names:
+                about["suggested_names"] = [self.suggested_names.get(name, "") for name in self.classes.tolist()]
             write_json(place / RUN_FILE, {"format": FORMAT, **about})
             if features is not None:
                 copy_of(features, place / FEATURES_FILE)
@@ -335,6 +378,8 @@ class Discovery:
         with reading(place / RUN_FILE):
             label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
             stable = _stability(facts.get("stability"), len(model.classes_))
+            names = facts.get("suggested_names") or [""] * len(model.classes_)
+            suggested = {name: str(said) for name, said in zip(model.classes_.tolist(), names, strict=True) if said}
         with reading(place / ASSIGNMENTS_FILE):
             assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
             if (
@@ -346,7 +391,7 @@ class Discovery:
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
             model.history_ = [{name: from_json_value(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
-        loaded = cls(assignments, model, provenance, predictor.space, stable)
+        loaded = cls(assignments, model, provenance, predictor.space, stable, suggested)
         if stable is not None:
             model.stability_ = stable
         if isinstance(model, InfoMaxEstimator):

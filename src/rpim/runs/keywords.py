@@ -1,15 +1,18 @@
 """Keywords of classes from the texts of their rows, and the names that they suggest for new classes.
 
-Words are ranked by class-based TF-IDF (Grootendorst, "BERTopic", 2022), and frequent pairs are shown as pairs. No
-language is assumed: function words are those that occur evenly in all classes.
+Words are ranked by how often the class uses them and by how few other classes do. Words with the same stem count as one
+word, and pairs that often stand together are shown as the phrase in the texts. No language is assumed, but for the
+English endings that are taken off: function words are those that occur evenly in all classes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,24 +20,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import entr
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
 _PAIRED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana and Han: no spaces between words
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u1000-\u109f"  # vowel signs: not in \w
 _LETTER = rf"[^\W_{_PAIRED}]"
 _WORD = re.compile(rf"[{_PAIRED}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|'{_LETTER}+)*")
+_INFLECTED = re.compile(r"^(?=.{3,}(?:ed|ing)$)(.*[aeiouy].*)(?:ed|ing)$")  # leaves three letters, one of them a vowel
+_CONTRACTION = re.compile(r"(?:n't|'(?:d|ll|m|re|ve))$")
 _IS_PAIRED = re.compile(f"[{_PAIRED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """The lower-case words of a text without numbers; Han and kana as overlapping character bigrams.
+    """The lower-case words of a text without numbers and possessive endings; Han and kana as overlapping bigrams.
 
     Bigrams need no dictionary. Thai, Lao, Khmer and Burmese are split at spaces, often into whole phrases.
 
-    >>> words_of("I haven't got my 2 Cards: top-up?"), words_of("信用卡")
-    (['i', "haven't", 'got', 'my', 'cards', 'top', 'up'], ['信用', '用卡'])
+    >>> words_of("I haven't got my bank's 2 Cards: top-up?"), words_of("信用卡")
+    (['i', "haven't", 'got', 'my', 'bank', 'cards', 'top', 'up'], ['信用', '用卡'])
     """
-    words = [word for word in _WORD.findall(text.lower().replace("’", "'")) if not word.isnumeric()]
+    found = _WORD.findall(text.lower().replace("’", "'"))
+    words = [word.removesuffix("'s") for word in found if not word.isnumeric()]
     if _IS_PAIRED.search(text) is None:
         return words
     return [pair for word in words for pair in (_pairs(word) if is_paired(word) else [word])]
@@ -47,6 +53,28 @@ def _pairs(word: str) -> list[str]:
 def is_paired(word: str) -> bool:
     """Whether the word is in a script that is split into character bigrams."""
     return _IS_PAIRED.match(word) is not None
+
+
+@functools.cache
+def stem(word: str) -> str:
+    """The word without its English ending (-s, -ed, -ing); not always a word itself.
+
+    >>> [stem(word) for word in ("cards", "tries", "tried", "topping", "top", "charges", "charged", "address")]
+    ['card', 'tri', 'tri', 'top', 'top', 'charg', 'charg', 'addres']
+    """
+    if not word.isascii() or len(word) < 3:
+        return word
+    if len(word) > 3:
+        if word.endswith("ies"):
+            word = word[:-2]
+        elif word[-1] == "s" and word[-2] not in "ius":
+            word = word[:-1]
+        word = _INFLECTED.sub(r"\1", word)
+        if len(word) > 3 and word[-1] == "e":
+            word = word[:-1]
+    if word[-1] == "y":
+        word = f"{word[:-1]}i"
+    return word[:-1] if word[-1] == word[-2] and word[-1] not in "aeiou" else word
 
 
 def alike(a: str, b: str) -> bool:
@@ -72,13 +100,19 @@ def joined(words: list[str]) -> str:
     return " ".join(words)
 
 
+Namer = Callable[[list[str], list[str]], str]
+"""A function that names a class, given typical texts or paths of its rows, and its keywords."""
 N_WORDS = 5
 NAME_WORDS = 2
 """A name takes keywords until it has this many words: at most three, unless it must be lengthened to be unique."""
 COMMON, COMMON_SHORT, SHORT = 0.85, 0.75, 3
 """A word spread more evenly than COMMON is a function word; for words of at most SHORT letters it is COMMON_SHORT,
 since most function words are short. In questions to a bank "my" has 0.96, "was" 0.80, "card" 0.81."""
-PAIR_SHARE = 0.5
+_CONTENT_WORDS = """amount back bill bottom call cry describe detail down due empty fill find fire first found front
+full interest last mill move name next off out part serious show side sincere system thick thin top up"""
+FUNCTION_WORDS = ENGLISH_STOP_WORDS - set(_CONTENT_WORDS.split())
+"""Never keywords, however they are spread: the list of scikit-learn without the words that can name a class."""
+PAIR_SHARE = 0.25
 """A word is shown with its neighbor if the pair makes up this share of the word's uses in the class."""
 MAX_ROWS, MIN_ROWS, MAX_CHARACTERS = 30_000, 20, 400
 """Limits on what is read, to bound memory: rows in all (at least MIN_ROWS per class), and characters per text."""
@@ -105,38 +139,112 @@ def keywords(
     [['new card'], ['pin']]
     """
     rows = _some_of_each(codes, n_classes)
-    read = [texts[row][:MAX_CHARACTERS] for row in rows]
+    read = [words_of(texts[row][:MAX_CHARACTERS]) for row in rows]
     members = csr_array((np.ones(len(rows)), (codes[rows], np.arange(len(rows)))), shape=(n_classes, len(rows)))
-    words, counts = _count(read)
-    in_rows, frequencies = _of_classes(members, counts > 0), _of_classes(members, counts)  # (n_classes, V), same places
-    spread = _spread(in_rows, members.sum(axis=1))
-    says_little = spread > np.array([_allowed_spread(word) for word in words])
-    pairs, pair_counts = _count(read, words[says_little], size=2)
-    of_pairs = _of_classes(members, pair_counts)
-    # TF-IDF alone does not penalise enough words that many classes use.
-    scores = class_tf_idf(frequencies).data * np.where(says_little, 0.0, 1.0 - spread)[frequencies.indices]
+    words = _Terms.count(read, members, stem)
+    spread = _spread(words.in_rows, members.sum(axis=1))
+    says_little = spread > np.array([_allowed_spread(form) for form in words.usual_forms()])
+    function_words = set(words.keys[says_little])
+    pairs = _Terms.count([list(_pairs_in(text, function_words)) for text in read], members, _stems_of_pair)
+    scores = words.frequencies.data * np.where(says_little, 0.0, 1.0 - spread)[words.frequencies.indices]
     chosen = []
     for k in range(n_classes):
-        own = slice(*frequencies.indptr[k : k + 2])
+        own = slice(*words.frequencies.indptr[k : k + 2])
         # Words of a single row come last; ties are broken alphabetically.
-        order = np.lexsort((-scores[own], in_rows.data[own] < 2, scores[own] == 0.0))[: np.count_nonzero(scores[own])]
-        own_words = dict(zip(words[frequencies.indices[own]][order], frequencies.data[own][order], strict=True))
-        own = slice(*of_pairs.indptr[k : k + 2])
-        met_again = of_pairs.data[own] > 1
-        own_pairs = dict(zip(pairs[of_pairs.indices[own][met_again]], of_pairs.data[own][met_again], strict=True))
-        chosen.append(_choose(own_words, own_pairs, n_words))
+        order = np.lexsort((-scores[own], words.in_rows.data[own] < 2, scores[own] == 0.0))
+        best = words.keys[words.frequencies.indices[own]][order[: np.count_nonzero(scores[own])]]
+        used, used_pairs = words.of_class(k), pairs.of_class(k)
+        shown = {key: _most(used[key]) for key in best}
+        phrases = {
+            " ".join(shown[part] for part in key.split(" ")): forms
+            for key, forms in used_pairs.items()
+            if forms.total() > 1
+        }
+        chosen.append(_choose({shown[key]: used[key].total() for key in best}, phrases, n_words))
     return chosen
 
 
-def class_tf_idf(frequencies: csr_array) -> csr_array:
-    """Class-based TF-IDF: tf(t, c) · log(1 + A / f(t)), f(t) the total frequency of t, A the mean words per class.
+@dataclass(frozen=True)
+class _Terms:
+    """The terms of texts and how often each class uses them; terms with the same key count as one.
 
-    Both arrays are (n_classes, V); classes without words do not count in A.
+    Attributes
+    ----------
+    forms : array of V strings
+    keys : array of S strings
+    key_of : array of V ints
+    of_forms : sparse array (n_classes, V)
+        Frequencies.
+    frequencies, in_rows : sparse arrays (n_classes, S)
+        Frequencies and numbers of rows, at the same places.
     """
-    n_classes = max(np.count_nonzero(np.diff(frequencies.indptr)), 1)
-    idf = np.log1p(frequencies.sum() / n_classes / frequencies.sum(axis=0))
-    data = frequencies.data * idf[frequencies.indices]
-    return csr_array((data, frequencies.indices, frequencies.indptr), shape=frequencies.shape)
+
+    forms: NDArray[np.object_]
+    keys: NDArray[np.object_]
+    key_of: NDArray[np.intp]
+    of_forms: csr_array
+    frequencies: csr_array
+    in_rows: csr_array
+
+    @classmethod
+    def count(cls, read: list[list[str]], members: csr_array, key: Callable[[str], str]) -> _Terms:
+        """Count the terms of each text; `members` (n_classes, N) says which text is of which class."""
+        if any(read):
+            vectoriser = CountVectorizer(analyzer=list)
+            counts = csr_array(vectoriser.fit_transform(read))
+            forms = vectoriser.get_feature_names_out()
+        else:  # CountVectorizer raises on an empty vocabulary
+            counts, forms = csr_array((len(read), 0)), np.empty(0, dtype=object)
+        keys, key_of = np.unique(np.array([key(form) for form in forms], dtype=object), return_inverse=True)
+        merge = csr_array((np.ones(len(forms)), (np.arange(len(forms)), key_of)), shape=(len(forms), len(keys)))
+        merged = counts @ merge
+        return cls(
+            forms,
+            keys,
+            key_of,
+            _of_classes(members, counts),
+            _of_classes(members, merged),
+            _of_classes(members, merged > 0),
+        )
+
+    def usual_forms(self) -> list[str]:
+        """The most frequent form of each key."""
+        usual: dict[int, str] = {}
+        for form in np.argsort(-self.of_forms.sum(axis=0), kind="stable"):
+            usual.setdefault(int(self.key_of[form]), self.forms[form])
+        return [usual[key] for key in range(len(self.keys))]
+
+    def of_class(self, k: int) -> dict[str, Counter[str]]:
+        """The forms of each key in a class, with their frequencies."""
+        own = slice(*self.of_forms.indptr[k : k + 2])
+        found: dict[str, Counter[str]] = {}
+        for form, frequency in zip(self.of_forms.indices[own], self.of_forms.data[own], strict=True):
+            found.setdefault(self.keys[self.key_of[form]], Counter())[self.forms[form]] = frequency
+        return found
+
+
+def _most(forms: Counter[str]) -> str:
+    """The most frequent form; of several, the shortest."""
+    return min(forms, key=lambda form: (-forms[form], len(form), form))
+
+
+def _pairs_in(words: list[str], function_words: set[str]) -> Iterator[str]:
+    """The neighbours of a text, ignoring function words: their stems, and the phrase that they are the ends of.
+
+    A phrase has at most one word between them; else it is the two words alone.
+
+    >>> list(_pairs_in(["lost", "my", "card", "in", "the", "taxi"], {"my", "in", "the"}))
+    ['lost card|lost my card', 'card taxi|card taxi']
+    """
+    content = [i for i, word in enumerate(words) if stem(word) not in function_words]
+    for i, j in pairwise(content):
+        near = j - i <= 2 and not any(map(is_paired, words[i : j + 1]))
+        phrase = " ".join(words[i : j + 1] if near else (words[i], words[j]))
+        yield f"{stem(words[i])} {stem(words[j])}|{phrase}"
+
+
+def _stems_of_pair(pair: str) -> str:
+    return pair.partition("|")[0]
 
 
 def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> list[str]:
@@ -156,13 +264,24 @@ def suggest_names(of_class: Sequence[Sequence[str]], taken: Iterable[Any]) -> li
             _name(words, len(name.split()) + 1) if met[_key(name)] > 1 or _key(name) in used else name
             for name, words in zip(names, of_class, strict=True)
         ]
-    for i, name in enumerate(names):
-        n = 1
-        while name and _key(names[i]) in used:
+    return numbered(names, taken)
+
+
+def numbered(names: Sequence[str], taken: Iterable[Any]) -> list[str]:
+    """The names, with a number after those that are taken or occurred before.
+
+    >>> numbered(["Lost card", "lost_card", "", "PIN"], ["pin"])
+    ['Lost card', 'lost_card 2', '', 'PIN 2']
+    """
+    used, unique = {_key(str(name)) for name in taken}, []
+    for name in names:
+        n, shown = 1, name
+        while name and _key(shown) in used:
             n += 1
-            names[i] = f"{name} {n}"
-        used.add(_key(names[i]))
-    return names
+            shown = f"{name} {n}"
+        used.add(_key(shown))
+        unique.append(shown)
+    return unique
 
 
 def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.int64]:
@@ -175,21 +294,6 @@ def _some_of_each(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np
         n = min(last - first, limit)
         kept.append(order[first + np.arange(n) * (last - first) // max(n, 1)])
     return np.concatenate(kept)
-
-
-def _count(texts: list[str], left_out: Iterable[str] = (), size: int = 1) -> tuple[NDArray[np.object_], csr_array]:
-    """The terms of `size` words in alphabetical order, and their counts in each text. (V,), (N, V)"""
-    vectoriser = CountVectorizer(
-        tokenizer=words_of,
-        token_pattern=None,
-        lowercase=False,
-        stop_words=list(left_out) or None,
-        ngram_range=(size, size),
-    )
-    if not any(map(vectoriser.build_analyzer(), texts)):  # CountVectorizer raises on an empty vocabulary
-        return np.empty(0, dtype=object), csr_array((len(texts), 0))
-    counts = vectoriser.fit_transform(texts)
-    return vectoriser.get_feature_names_out(), csr_array(counts)
 
 
 def _of_classes(members: csr_array, counts: csr_array) -> csr_array:
@@ -211,34 +315,44 @@ def _spread(in_rows: csr_array, sizes: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _allowed_spread(word: str) -> float:
-    """The largest spread of a keyword; single letters are never keywords."""
-    if is_paired(word) or len(word) > SHORT:
+    """The largest spread of a keyword; single letters and English function words are never keywords."""
+    if is_paired(word):
         return COMMON
-    return COMMON_SHORT if len(word) > 1 else -1.0
+    if len(word) == 1 or word in FUNCTION_WORDS or _CONTRACTION.search(word) is not None:
+        return -1.0
+    return COMMON if len(word) > SHORT else COMMON_SHORT
 
 
-def _choose(words: dict[str, float], pairs: dict[str, float], n_words: int) -> list[str]:
+def _choose(words: dict[str, float], pairs: dict[str, Counter[str]], n_words: int) -> list[str]:
     """Choose the best words that add something new, each extended to a frequent pair.
 
-    `words` (best first) and `pairs` map to their frequencies in the class.
+    `words` (best first) map to their frequencies in the class, and pairs of them to the phrases in which they occur.
     """
     pair_of: dict[str, str] = {}
-    for pair in sorted(pairs, key=lambda pair: -pairs[pair]):
+    for pair in sorted(pairs, key=lambda pair: (-pairs[pair].total(), pair)):
         for word in pair.split(" "):
             pair_of.setdefault(word, pair)
-    chosen: list[list[str]] = []
+    chosen: list[str] = []
+    said: list[str] = []
     for word, frequency in words.items():
         if len(chosen) == n_words:
             break
-        said = [part for term in chosen for part in term]
         if any(alike(word, part) for part in said):
             continue
-        term = pair_of.get(word, word).split(" ")
-        neighbors = [part for part in term if part != word]
-        together = pairs.get(" ".join(term), 0.0) >= PAIR_SHARE * frequency
+        pair = pair_of.get(word, word)
+        neighbors = [part for part in pair.split(" ") if part != word]
+        together = neighbors and pairs[pair].total() >= PAIR_SHARE * frequency
         is_news = not any(alike(neighbor, part) for neighbor in neighbors for part in [word, *said])
-        chosen.append(term if neighbors and together and is_news else [word])
-    return [joined(term) for term in chosen]
+        term = pair.split(" ") if together and is_news else [word]
+        chosen.append(_phrase(pairs[pair], joined(term)) if len(term) > 1 else word)
+        said += term
+    return chosen
+
+
+def _phrase(phrases: Counter[str], otherwise: str) -> str:
+    """The phrase in which a pair mostly occurs; without one, the two words."""
+    phrase = _most(phrases)
+    return phrase.partition("|")[2] if 2 * phrases[phrase] > phrases.total() and not is_paired(phrase) else otherwise
 
 
 def _name(terms: Sequence[str], n_words: int) -> str:
