@@ -391,7 +391,7 @@ class Discovery:
             steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
             model.history_ = [{name: from_json_value(value) for name, value in step.items()} for step in steps]
         model.labels_ = assignments.labels
-        loaded = cls(assignments, model, provenance, predictor.space, stable, suggested)
+        loaded = cls(assignments, model, provenance, predictor.space, stable, suggested_names=suggested)
         if stable is not None:
             model.stability_ = stable
         if isinstance(model, InfoMaxEstimator):
