@@ -106,7 +106,8 @@ def tables(studies: Sequence[Study], records: Sequence[Record]) -> list[Table]:
     for study in studies:
         found += _LAYOUTS[study.layout](study, _results(of_study(study, records)))
     everything = _results([record for study in _each_once(studies) for record in of_study(study, records)])
-    return [*found, *paper_data(everything), *chosen(everything), costs(everything)]
+    papers = paper_data(everything) if any(study.paper for study in studies) else []
+    return [*found, *papers, *chosen(everything), costs(everything)]
 
 
 def _results(records: Sequence[Record]) -> Results:

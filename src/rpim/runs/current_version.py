@@ -212,8 +212,8 @@ def _decided(found: Discovery, rows: Assignments, places: NDArray[np.int64], sta
     names = found.classes.astype(str)
     of_names = {name: names[of_class == k].tolist() for k, name in enumerate(classes.tolist())}
     found_names = {name: ", ".join(listed) for name, listed in of_names.items() if listed not in ([], [name])}
-    suggested = {name: said for name, said in found.suggested_names.items() if name in of_names}
-    decided = Discovery(assignments, model, found.provenance, found.space, stability, found_names, suggested)
+    named = {name: said for name, said in found.suggested_names.items() if name in of_names}
+    decided = Discovery(assignments, model, found.provenance, found.space, stability, found_names, named)
     if isinstance(model, InfoMaxEstimator):
         model.label_issues_ = decided.label_issues()
     return decided
