@@ -300,3 +300,38 @@ def test_a_picture_is_not_overwritten_unless_asked(estimate, tmp_path):
     assert (tmp_path / "curve.svg").read_text() == "mine"
     assert estimate("--plot", "curve.svg", "--overwrite")[0] == 0
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_no_more_classes_are_tried_than_rows_could_make(blobs):
+    x, labels = discovery(blobs, n_classes=4, n_known=2, size=8)
+    n_most = 2 + len(x) - len(labels)
+    found = count_classes(
+        x, labels, method="max-acc", at_most=10**6, generator=seeded(), progress=Progress(False, "counting")
+    )
+    assert max(found.curve) <= n_most
+
+
+@pytest.mark.parametrize("method", ["max-acc", "max-acc-pim"])
+def test_max_acc_has_a_shortened_and_the_published_budget(blobs, monkeypatch, method):
+    x, labels = discovery(blobs, n_classes=4, n_known=2, size=8)
+    asked = []
+
+    def watched(x, n_clusters, clusterer, budget, generator):
+        asked.append(budget)
+        return torch.arange(len(x)) % n_clusters
+
+    monkeypatch.setattr("rpim.estimators.count_classes._cluster", watched)
+    progress = Progress(False, "counting")
+    for preset in ("default", "paper"):
+        count_classes(x, labels, method=method, preset=preset, generator=seeded(), progress=progress)
+    shortened, published = asked[0], asked[-1]
+    assert (shortened.n_init, shortened.rule.max_iter, shortened.objective.trade_off) == (2, 20, 0.1)
+    assert (published.n_init, published.rule.max_iter, published.objective.trade_off) == (10, 300, 1.0)
+    assert (published.schedule.max_iter, published.schedule.learning_rate) == (1000, 1e-3)
+
+
+def test_the_published_budget_is_for_max_acc(refused, blobs):
+    with pytest.raises(InputError, match="preset='paper' is for Max-ACC"):
+        estimate_n_classes(np.eye(8), [0, 1, 0, 1, -1, -1, -1, -1], preset="paper")
+    np.savez("rows.npz", features=np.random.default_rng(0).normal(size=(8, 4)), labels=[0, 1, 0, 1, -1, -1, -1, -1])
+    refused("--preset paper is for Max-ACC: give --method max-acc", "estimate", "rows.npz", "--preset", "paper")

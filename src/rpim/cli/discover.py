@@ -92,7 +92,11 @@ def discover(
         ),
     ] = "rpim",
     preset: Annotated[
-        str, typer.Option(metavar="default|paper", help="Defaults of the hyperparameters below.")
+        str,
+        typer.Option(
+            metavar="default|paper",
+            help="paper: the published procedure of the method, which options must not contradict.",
+        ),
     ] = "default",
     trade_off: Annotated[
         float | None, typer.Option(help="lambda, the weight of the conditional entropy (default: 0.1).")

@@ -120,7 +120,10 @@ class TimmEncoder(Encoder):
             preprocessing = preprocessing or Preprocessing.from_dict(said["preprocessing"])
         timm = library("timm")
         if name not in IMAGE_ENCODERS and not timm.is_model(name):
-            choose("The image encoder", name, [*IMAGE_ENCODERS, *timm.list_models(pretrained=True)])
+            try:
+                choose("The image encoder", name, [*IMAGE_ENCODERS, *timm.list_models(pretrained=True)])
+            except InputError as error:
+                raise InputError(f"{error} timm.list_models(pretrained=True) lists them all.") from error
         architecture = IMAGE_ENCODERS.get(name, Architecture(name))
         self.name, self.weights = name, None if weights is None else str(weights.resolve())
         self.device = checked_device(device)

@@ -348,14 +348,14 @@ def _bounds(n_known: int, n_unlabelled: int, at_least: int | None, at_most: int 
     if n_unlabelled == 0:
         return n_known, n_known
     low = n_known if at_least is None else at_least
-    high = max(low, n_known + n_unlabelled // 5) if at_most is None else at_most
+    high = max(low, n_known + n_unlabelled // 5) if at_most is None else min(at_most, n_known + n_unlabelled)
     if at_least is not None and at_least < n_known:
         raise InputError(f"At least {at_least} classes are asked for, but {n_known} are known already: ask for more.")
-    if high < low:
-        raise InputError(f"No number of classes is at least {low} and at most {high}: swap the two, or leave one out.")
     if low > n_known + n_unlabelled:
         raise InputError(
             f"At least {low} classes are asked for, but {n_unlabelled} unlabelled rows and {n_known} known classes "
             f"can make no more than {n_known + n_unlabelled}."
         )
+    if high < low:
+        raise InputError(f"No number of classes is at least {low} and at most {high}: swap the two, or leave one out.")
     return low, high
