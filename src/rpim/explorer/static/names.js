@@ -3,6 +3,7 @@
 import { model } from "/static/model.js";
 
 const SPACE = 6000; // square pixels of the map for each name
+const FARTHEST = 60; // pixels between a name and the middle of its class
 
 /** Where each class is, the largest first: the median of its rows, and the boxes of most and of all; of some if it has many. */
 export function placesOfClasses() {
@@ -98,7 +99,9 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     const [dx, dy] = before.get(one.number) ?? [0, 0];
     for (const [x, y] of isMoving ? [[px + dx, py + dy]] : candidates(one, width, height, toPixel)) {
       const box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2];
-      if (isTaken(box) || isOutside(box)) continue;
+      // A name far from its class says nothing: zooming in makes room for it.
+      const away = Math.hypot(Math.max(Math.abs(x - px) - width / 2, 0), Math.max(Math.abs(y - py) - height / 2, 0));
+      if (isTaken(box) || isOutside(box) || (away > FARTHEST && !isChosen)) continue;
       const cost = 40 * Math.log2(1 + covered(...box)) + Math.hypot(x - px, y - py); // a point is worth 40 pixels
       if (cost < least) [best, least] = [box, cost];
     }

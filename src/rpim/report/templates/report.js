@@ -256,6 +256,9 @@
       for (const [x, y] of candidates(members[k], at, wide, high)) {
         const box = [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2];
         if (box[0] < 0 || box[1] < 0 || box[2] > width || box[3] > height) continue;
+        // A name far from its class says nothing: zooming in makes room for it.
+        const away = Math.hypot(Math.max(Math.abs(x - xs[at]) - wide / 2, 0), Math.max(Math.abs(y - ys[at]) - high / 2, 0));
+        if (away > 60 && k !== marked) continue;
         if (taken.some((one) => box[0] < one[2] + 8 && box[2] > one[0] - 8 && box[1] < one[3] && box[3] > one[1])) continue;
         // A row that is covered counts as much as 40 pixels.
         const cost = 40 * Math.log2(1 + covered(box)) + Math.hypot(x - xs[at], y - ys[at]);
