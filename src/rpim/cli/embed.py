@@ -191,15 +191,9 @@ def embed_for_run(
 def embedded(items: Items, encoder: str | None, weights: Path | None, *, quiet: bool) -> FeatureSet:
     """The features of the items, which are not kept on disk."""
     from rpim.data.feature_set import FeatureSet
-    from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.open_encoder import open_encoder
 
-    opened = open_encoder(items.kind, encoder, weights)
     with tempfile.TemporaryDirectory(prefix="rpim-") as folder:
-        place = Path(folder) / "features.parquet"
-        report = embed_items(items, opened, place, verbose=not quiet)
-        print_report(items, report, opened.identity, quiet)
-        return FeatureSet.read(place)
+        return FeatureSet.read(embed_for_run(items, Path(folder) / "run", encoder, weights, None, quiet=quiet))
 
 
 @contextlib.contextmanager

@@ -203,19 +203,24 @@ def print_classes(console: Console, discovery: Discovery, summaries: Sequence[Cl
         return
     cells = [
         (
-            _called(row),
-            f"{row.rows:,}",
-            f"{row.labelled:,}",
-            _percent(row.mean_confidence),
-            _percent(row.stability),
+            *_numbers(row),
             short(row.nearest_known, _NAME_WIDTH),
             _listed(row.typical[:2]),
             _listed(row.doubtful[:2]),
         )
         for row in summaries
     ]
-    columns = ("class", "rows", "labelled", "confidence", "stability", "nearest", "typical", "doubtful")
+    columns = (*_NUMBERS, "nearest", "typical", "doubtful")
     console.print(class_table(columns, cells, words=("nearest", "typical")))
+
+
+_NUMBERS = ("class", "rows", "labelled", "confidence", "stability")
+
+
+def _numbers(row: ClassSummary) -> tuple[str, ...]:
+    """The cells of `_NUMBERS`."""
+    shares = (_percent(row.mean_confidence), _percent(row.stability))
+    return _called(row), f"{row.rows:,}", f"{row.labelled:,}", *shares
 
 
 def _print_classes_of_texts(console: Console, text_of: dict[Any, str], summaries: Sequence[ClassSummary]) -> None:
@@ -223,18 +228,10 @@ def _print_classes_of_texts(console: Console, text_of: dict[Any, str], summaries
     about = [short(_about(row), max(12, left // 2 if left < 60 else left // 3)) for row in summaries]
     width = left - 2 - max(map(len, about))
     cells = [
-        (
-            _called(row),
-            f"{row.rows:,}",
-            f"{row.labelled:,}",
-            _percent(row.mean_confidence),
-            _percent(row.stability),
-            said,
-            *(short(text_of[one], width) for one in row.typical[:1]),
-        )
+        (*_numbers(row), said, *(short(text_of[one], width) for one in row.typical[:1]))
         for row, said in zip(summaries, about, strict=True)
     ]
-    columns = ("class", "rows", "labelled", "confidence", "stability", "about", "typical")
+    columns = (*_NUMBERS, "about", "typical")
     console.print(class_table(columns, cells, words=("about",)))
 
 

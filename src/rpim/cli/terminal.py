@@ -7,11 +7,11 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpim._common.errors import BAD_INPUT
+from rpim._common.errors import BAD_INPUT, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from rpim.estimators.base import DiscoveryEstimator
     from rpim.runs.current_version import ChosenVersion
     from rpim.runs.discovery import Discovery
-
-
-from typing import Annotated
-
-from rpim._common.errors import InputError
 
 
 def console_of_output() -> Console:

@@ -25,7 +25,6 @@ from rpim.data.columns import (
 from rpim.data.formats.csv_file import CSV_SUFFIXES, MIN_FEATURES, CsvFile
 from rpim.data.formats.feature_files import conversion
 from rpim.data.formats.parquet import arrow, column_values, is_list, scalar_values
-from rpim.embedding import text_tables
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
@@ -218,7 +217,7 @@ def read_dataset(path: Path, label_column: str | None = None, text_column: str |
         columns["split"] = [part.name for part, table in zip(parts, tables, strict=True) for _ in range(len(table))]
     images = [name for name in tables[0].column_names if _is_image(features.get(name))]
     if not images or text_column is not None:
-        return text_tables.items_of(path, columns, label_column, text_column)
+        return items_of(path, columns, label_column, text_column)
     if len(images) > 1:
         raise InputError(f"{path} has several columns of images ({', '.join(images)}): keep one.")
     if label_column is not None and label_column not in columns:

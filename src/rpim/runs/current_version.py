@@ -153,11 +153,6 @@ def load_version(run: StrPath, version: int | None = None, *, as_found: bool = F
     return choose_version(run, version, as_found=as_found).load()
 
 
-def load_predictor(run: StrPath, version: int | None = None, *, as_found: bool = False) -> Predictor:
-    """The model of `load_version`."""
-    return choose_version(run, version, as_found=as_found).predictor()
-
-
 def _decided(found: Discovery, rows: Assignments, places: NDArray[np.int64], state: State) -> Discovery:
     """Apply a state to the rows and to the model; `places` are the rows of the fit among those of the run."""
     n, was = len(rows), found.assignments
