@@ -177,6 +177,7 @@ def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[st
                 "balance",
                 "other representations",
                 "whitening",
+                "square roots",
             )
         ],
     }
@@ -196,6 +197,8 @@ def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Varian
             (y, np.zeros(len(y), dtype=bool)) if variant["flip"] == "none" else flipped(case, seed, variant["flip"])
         )
     parameters = {name: variant[name] for name in ("n_members", "random_state") if name in variant}
+    if variant.get("without") == "square roots":
+        parameters["normalize"] = True
     with without(variant.get("without", "nothing")):
         return fit_and_measure(case, y, parameters, wrong)
 

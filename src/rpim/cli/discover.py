@@ -176,7 +176,9 @@ def discover(
         device,
         {name: value for name, value in given.items() if value is not None},
     )
-    model.set_params(n_classes=n_classes, normalize=not no_normalize, random_state=seed, verbose=not quiet)
+    model.set_params(n_classes=n_classes, random_state=seed, verbose=not quiet)
+    if no_normalize:
+        model.set_params(normalize=False)
     check_parameters(model)
     with spread_over(ray, workers, model) as spread:
         embedded = None
@@ -280,7 +282,7 @@ def estimate(
         preset=preset,
         at_least=at_least,
         at_most=at_most,
-        normalize=not no_normalize,
+        normalize=False if no_normalize else "auto",
         random_state=seed,
         verbose=True,
     )

@@ -48,7 +48,7 @@ def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 class Preprocessing:
     """The same preprocessing for the rows of a fit and for new rows."""
 
-    normalize: bool
+    normalize: bool | str  # "sqrt": of the square roots
     components: Tensor | None  # (D, d) principal directions, None to keep all features
     device: torch.device
 
@@ -63,4 +63,19 @@ class Preprocessing:
     def normalized(self, rows: NDArray[Any]) -> Tensor:
         """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
         rows = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only
+        if self.normalize == "sqrt":
+            rows = np.copysign(np.sqrt(np.abs(rows)), rows)
         return torch.from_numpy(unit_rows(rows) if self.normalize else rows).to(self.device)
+
+
+def suits_square_root(rows: NDArray[np.floating]) -> bool:
+    """Whether no value is negative, as after a ReLU.
+
+    The square root of such features evens out the few large values of a row. The inner product of two rows is then
+    Hellinger's affinity (for images: Arandjelović and Zisserman, "Three things everyone should know to improve object
+    retrieval", CVPR 2012).
+
+    >>> suits_square_root(np.array([[0.0, 4.0], [9.0, 1.0]])), suits_square_root(np.array([[0.0, -1.0]]))
+    (True, False)
+    """
+    return bool((rows >= 0).all())

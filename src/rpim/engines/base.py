@@ -68,6 +68,10 @@ class Engine(Protocol):
     shape: tuple[int, int]
     """N, D"""
 
+    @property
+    def rows(self) -> Rows:
+        """All rows, as they were given."""
+
     def sample(self, codes: IntArray, n_classes: int, seed: int) -> IntArray:
         """The indices of a sample that this process can hold, in ascending order; all rows if they fit. (n,)"""
 
@@ -81,6 +85,11 @@ class Engine(Protocol):
 
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
         """The class of each row, and its outlier score if `scores`, else zero. (N,), (N,)"""
+
+
+def first_block(rows: Rows) -> NDArray[np.floating]:
+    """The first rows, the same in every engine: what kind of values there are. (n, D)"""
+    return next(row_blocks_of(rows, BLOCK_ROWS))[1]
 
 
 def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> IntArray:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
@@ -23,13 +23,14 @@ from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.preprocessing import Preprocessing, SumOfSquares, leading_directions
+from rpim.core.preprocessing import Preprocessing, SumOfSquares, leading_directions, suits_square_root
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
 from rpim.data.row_files import RowFiles
-from rpim.engines.base import Engine
+from rpim.engines.base import Engine, first_block
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.count_classes import ClassCount, count_classes
+from rpim.estimators.objective import AUTO
 from rpim.estimators.problem import FitProblem
 from rpim.estimators.scoring import discovery_accuracy
 
@@ -40,7 +41,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     """Shared by all methods; a subclass offers ``_discover``, from a `Problem` to a trained `Head`."""
 
     n_classes: int | None
-    normalize: bool
+    normalize: Any
+    normalize_: bool | str
     n_components: Any
     device: str | None
     random_state: Any
@@ -52,7 +54,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalize": ["boolean"],
+        "normalize": ["boolean", StrOptions({"sqrt", AUTO})],
         "abstain": [Interval(Real, 0, 1, closed="left")],
         "device": [None, str],
         "random_state": ["random_state"],
@@ -129,6 +131,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
         self._set_components(None)
+        self.normalize_ = self._resolved("normalize")
+        if self.normalize_ == AUTO:
+            self.normalize_ = "sqrt" if suits_square_root(first_block(engine.rows)) else True
         kept, (n_rows, n_features) = self._n_components(), engine.shape
         fewer = kept is not None and kept < n_features and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
@@ -227,8 +232,12 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _n_components(self) -> int | None:
         """How many principal directions of the rows to keep; None keeps all."""
-        n_components: int | None = self.n_components
+        n_components: int | None = self._resolved("n_components")
         return n_components
+
+    def _resolved(self, name: str) -> Any:
+        """The value of a parameter; methods with presets look up there what "auto" stands for."""
+        return getattr(self, name)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class of each row, known or discovered, for rows seen or unseen.
@@ -406,7 +415,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _preparation(self, device: torch.device) -> Preprocessing:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preprocessing(self.normalize, self._directions, device)
+        return Preprocessing(self.normalize_, self._directions, device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -119,8 +119,9 @@ class InfoMaxEstimator(DiscoveryEstimator):
         published = {**PRESETS["paper"], "learning_rate": SCHEDULES["paper"]["learning_rate"]}
         for name, value in published.items():
             given = self._given(name)
-            # The number of restarts, like max_iter, is what the procedure costs, not what it is.
-            free = name in self.absent_terms or (name == "n_init" and given is not None)
+            # The number of restarts, like max_iter, is what the procedure costs, not what it is; and rows may come
+            # normalized.
+            free = name in self.absent_terms or (name == "n_init" and given is not None) or given is False
             if not free and not (isinstance(given, str) and given == AUTO) and given != value:
                 raise InputError(
                     f"{name}={given!r} contradicts preset='paper', which has {name}={value!r}: leave {name} out, or "
@@ -143,10 +144,6 @@ class InfoMaxEstimator(DiscoveryEstimator):
             return value
         published = self._published if self.preset == "paper" else {}
         return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
-
-    def _n_components(self) -> int | None:
-        n_components: int | None = self._resolved("n_components")
-        return n_components
 
     def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         terms = self._terms()

@@ -23,6 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "n_members": 1,
         "n_init": 100,
         "n_components": None,
+        "normalize": True,
         "beta": 0.05,
         "class_sizes": "equal",
         "threshold": 0.5,

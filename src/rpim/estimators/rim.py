@@ -29,7 +29,7 @@ class UnsearchedEstimator(PlainInfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
-        normalize: bool = True,
+        normalize: bool | str = "auto",
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
@@ -84,8 +84,9 @@ class RIM(UnsearchedEstimator):
     n_components : int, None or "auto"
         Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
         ``None`` with ``preset="paper"``.
-    normalize : bool, default=True
-        Scale rows to unit length.
+    normalize : bool, "sqrt" or "auto", default="auto"
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
+        where no value is negative, as after a ReLU, else True; with ``preset="paper"`` always True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.

@@ -56,8 +56,9 @@ class RPIM(InfoMaxEstimator):
     n_components : int, None or "auto"
         Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
         ``None`` with ``preset="paper"``.
-    normalize : bool, default=True
-        Scale rows to unit length.
+    normalize : bool, "sqrt" or "auto", default="auto"
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
+        where no value is negative, as after a ReLU, else True; with ``preset="paper"`` always True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.
@@ -151,7 +152,7 @@ class RPIM(InfoMaxEstimator):
         learning_rate: float | Literal["auto"] = AUTO,
         max_iter: int | Literal["auto"] = AUTO,
         n_components: int | Literal["auto"] | None = AUTO,
-        normalize: bool = True,
+        normalize: bool | str = "auto",
         abstain: float = 0.0,
         device: str | None = None,
         random_state: Any = None,
@@ -181,7 +182,7 @@ def estimate_n_classes(
     preset: str = "default",
     at_least: int | None = None,
     at_most: int | None = None,
-    normalize: bool = True,
+    normalize: bool | str = "auto",
     random_state: Any = None,
     verbose: bool = False,
 ) -> ClassCount:
@@ -200,8 +201,9 @@ def estimate_n_classes(
         "paper" gives Max-ACC the published budget, which takes minutes to hours; the default is a shortened search.
     at_least, at_most : int, optional
         Bounds of the answer.
-    normalize : bool
-        Scale rows to unit length.
+    normalize : bool, "sqrt" or "auto", default="auto"
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
+        where no value is negative, as after a ReLU, else True; with ``preset="paper"`` always True.
     random_state : int, RandomState instance or None
         Makes the estimate repeatable.
     verbose : bool

@@ -67,8 +67,9 @@ class UMAPHDBSCAN(TransductiveEstimator):
         How sharply probabilities fall with the squared distance to a class mean; it changes no class.
     n_components : int or None, default=256
         Number of principal components of the embeddings to keep before UMAP; ``None`` keeps all.
-    normalize : bool, default=True
-        Scale rows to unit length.
+    normalize : bool, "sqrt" or "auto", default="auto"
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
+        where no value is negative, as after a ReLU, else True.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -112,7 +113,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
         min_samples: int = 5,
         temperature: float = 25.0,
         n_components: int | None = 256,
-        normalize: bool = True,
+        normalize: bool | str = "auto",
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,

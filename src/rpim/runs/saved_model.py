@@ -30,6 +30,7 @@ METHODS: dict[str, type[DiscoveryEstimator]] = {name.lower(): getattr(methods, n
 """Estimators by the names used on the command line and in run folders."""
 
 _FOUND = (
+    "normalize_",
     "n_iter_",
     "n_members_",
     "expected_accuracy_",
