@@ -87,6 +87,8 @@ class RPIM(InfoMaxEstimator):
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int
         Number of features of X.
+    normalize_ : bool or "sqrt"
+        How rows are normalized.
     components_ : ndarray of shape (n_components, n_features) or None
         The principal components that were kept; ``None`` where all features are.
     n_members_ : int
