@@ -276,6 +276,7 @@ def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite
     )
     assert code == 0
     assert "72 images embedded by tf_efficientnet_lite0@" in out
+    assert f"rpim predict run NEW_IMAGES --weights {lite0}" in out
     assert "unlabelled/bad.png: it is no picture" in err
     assert sorted(path.name for path in Path().iterdir()) == ["run"]
     features = FeatureSet.read("run/features.parquet")
@@ -289,10 +290,13 @@ def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite
     new = tmp_path / "new"
     new.mkdir()
     (new / "a.png").write_bytes((digits / "zero" / "0-00.png").read_bytes())
-    code, out, _ = command("predict", "run", new)
+    code, out, err = command("predict", "run", new)
+    assert (code, out) == (2, "")
+    assert f"give --weights {lite0} if you trust them" in err
+    code, out, _ = command("predict", "run", new, "--weights", lite0)
     assert code == 0
     assert out.splitlines()[1].startswith("a.png,zero,true,")
-    code, _, _ = command("predict", "run", new, "-o", "classes.csv")
+    code, _, _ = command("predict", "run", new, "-o", "classes.csv", "--weights", lite0)
     assert code == 0
     assert sorted(path.name for path in Path().iterdir()) == ["classes.csv", "new", "run"]
     code, _, err = command("predict", "run", new, "--weights", tmp_path / "gone.safetensors")
@@ -335,6 +339,25 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
     code, out, _ = command("extend", "run", "new.csv", "-o", "run2", "--quiet")
     assert code == 0
     assert len(rpim.Discovery.load("run2")) == 46
+
+
+def test_a_run_from_somebody_else_runs_no_code(animals, refused, tmp_path, monkeypatch):
+    """Its encoder is a folder with code of its own, by its path or by a name that is also a folder here."""
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    (evil / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "modeling_evil.Evil"}]')
+    (evil / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    (tmp_path / "new.csv").write_text("text\na card\n")
+    facts = json.loads((animals / "run.json").read_text())
+    for name, weights in (("all-MiniLM-L6-v2", str(evil)), ("evil", None), (str(evil), None)):
+        said = {"kind": "texts", "encoder": name, "weights": weights, "weights_sha256": "0" * 64}
+        facts["provenance"]["data"]["metadata"] = {"embedding": said}
+        (animals / "run.json").write_text(json.dumps(facts))
+        for end in (("predict", animals, "new.csv"), ("extend", animals, "new.csv", "-o", "longer")):
+            refused("files that a run names are not opened unasked", *end)
+        refused("brings code (modeling_evil.py), which is never run", "predict", animals, "new.csv", "--weights", evil)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "longer").exists()
 
 
 def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):

@@ -252,7 +252,7 @@ def _adjusted(encoder: Encoder, size: int | None, mean: str | None, std: str | N
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if not given:
         return encoder
-    from rpim.embedding.images import OnnxEncoder
+    from rpim.embedding.onnx_file import OnnxEncoder
 
     if not isinstance(encoder, OnnxEncoder):
         raise InputError(f"--image-size, --mean and --std are for .onnx files, not for {encoder.name}: leave them out.")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import first_line
+from rpim._common.errors import InputError, first_line, short
 from rpim.embedding.weights import library
 
 SUFFIXES = frozenset(
@@ -34,6 +34,8 @@ SUFFIXES = frozenset(
     }
 )
 
+MAX_SIDE = 4096
+"""Largest picture that an encoder may ask for, in pixels a side."""
 MAX_PIXELS = 89_478_485
 """Pillow's limit for decompression bombs: a quarter of a gigabyte."""
 
@@ -128,10 +130,31 @@ class Preprocessing:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> Preprocessing:
-        """What `as_dict` gave."""
-        plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
-        return cls(**plain)
+    def from_dict(cls, facts: Any) -> Preprocessing:
+        """What `as_dict` gave.
+
+        Raises
+        ------
+        InputError
+            If it is something else.
+        """
+        try:
+            plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+            made = cls(**plain)
+            colours = np.array([made.mean, made.std], dtype=np.float64)  # (2, 3)
+            good = (
+                isinstance(made.size, int)
+                and 1 <= made.size <= MAX_SIDE
+                and made.size / MAX_SIDE <= made.crop <= 1
+                and colours.shape == (2, 3)
+                and bool(np.isfinite(colours).all())
+                and bool((colours[1] > 0).all())
+            )
+        except (AttributeError, TypeError, ValueError):
+            good = False
+        if not good:
+            raise InputError(f"The preprocessing of the encoder is {short(facts, 80)}, which is none: embed again.")
+        return made
 
     def __call__(self, content: Any) -> NDArray[np.uint8]:
         """The middle of a picture, to be normalized. (3, size, size)"""
