@@ -84,6 +84,22 @@ def shades(features):
     return {name: row[0] / 10 for name, row in zip(features.ids.tolist(), features.X.tolist(), strict=True)}
 
 
+class Fragile(Preprocessing):
+    def __call__(self, content):
+        if "5" in content.name:
+            raise MemoryError
+        return super().__call__(content)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_image_that_a_library_stumbles_over_does_not_stop_the_others(pictures, tmp_path, workers):
+    encoder = Colours()
+    encoder.prepare = Fragile(size=8, crop=1.0)
+    report = embed(pictures, encoder, tmp_path / "f.parquet", workers=workers)
+    assert report.embedded == 8
+    assert ("unlabelled/5.png", "MemoryError") in report.skipped
+
+
 def test_images_become_a_feature_set(pictures, tmp_path):
     out = tmp_path / "f.parquet"
     report = embed(pictures, Colours(), out, workers=0)

@@ -16,7 +16,7 @@ from rpim.data.labels import label_array
 from rpim.data.row_files import is_row_folder
 from rpim.embedding import text_tables
 from rpim.embedding.items import Items
-from rpim.embedding.pictures import SUFFIXES
+from rpim.embedding.pictures import FORMATS
 
 SPLITS = {
     "train": "train",
@@ -93,7 +93,7 @@ def read_image_folder(folder: Path) -> Items:
     files = sorted(_images_below(folder))
     if not files:
         raise InputError(
-            f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}): give a folder of images, a Hugging Face "
+            f"{folder} holds no images ({', '.join(sorted(FORMATS))}): give a folder of images, a Hugging Face "
             "dataset on disk, or PIM's folder of feature maps."
         )
     tops = {file.parts[0] for file in files if len(file.parts) > 1}
@@ -116,5 +116,5 @@ def _images_below(folder: Path) -> Iterator[PurePosixPath]:
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+            if not name.startswith(".") and Path(name).suffix.lower() in FORMATS:
                 yield PurePosixPath(Path(parent, name).relative_to(folder).as_posix())
