@@ -84,6 +84,14 @@ def shades(features):
     return {name: row[0] / 10 for name, row in zip(features.ids.tolist(), features.X.tolist(), strict=True)}
 
 
+def test_a_file_name_that_is_not_utf_8_loses_no_embedding(tmp_path):
+    os.mkdir(tmp_path / "in")
+    for shade, name in enumerate((b"\xe9.png", b"ok.png")):
+        Image.new("RGB", (8, 8), (10 * shade, 0, 0)).save(os.fsdecode(os.fsencode(tmp_path / "in") + b"/" + name))
+    embed(read_source(tmp_path / "in"), Colours(), tmp_path / "f.parquet", workers=0)
+    assert shades(FeatureSet.read(tmp_path / "f.parquet")) == {"\\xe9.png": 0, "ok.png": 1}
+
+
 class Fragile(Preprocessing):
     def __call__(self, content):
         if "5" in content.name:

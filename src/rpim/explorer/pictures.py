@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from rpim.embedding.items import path_of_text
+
 SIZES = (160, 640)
 """Longer side in pixels: in the grid, and enlarged."""
 _CACHED_BYTES = 64 << 20
@@ -37,12 +39,13 @@ class Pictures:
 
     def path(self, row: int) -> Path | None:
         """The path of a row's image; None if it is missing."""
-        recorded = Path(self._paths[row]) if self._paths is not None and self._paths[row] else None
+        recorded = path_of_text(self._paths[row]) if self._paths is not None and self._paths[row] else None
         if self._folder is not None:
             for name in (str(self._ids[row]), "" if self._paths is None else self._paths[row]):
                 for tail in tails(name):
-                    if (self._folder / tail).is_file():
-                        return self._folder / tail
+                    moved = path_of_text(str(self._folder / tail))
+                    if moved.is_file():
+                        return moved
         return recorded if recorded is not None and recorded.is_file() else None
 
     def missing(self, sample: int = 50) -> bool:
