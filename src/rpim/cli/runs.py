@@ -295,17 +295,23 @@ def export(
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
+    link: Annotated[
+        bool,
+        typer.Option("--link", help="Hard links in a folder of images instead of copies; they share their content."),
+    ] = False,
     version: Version = None,
     as_found: AsFound = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, its confidence and the runner-up to one file."""
+    if link and not decisions:
+        raise InputError("--link is for a folder of images, which --decisions writes: add it, or leave --link out.")
     if decisions:
         from rpim.explorer.exports import export_run
 
         if as_found:
             raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
-        typer.echo(export_run(run, output, images, version=version, overwrite=overwrite))
+        typer.echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
         return
     from rpim._common.files import check_export
 
