@@ -1,5 +1,6 @@
 """What is said where no cluster can be had."""
 
+import os
 import sys
 from unittest.mock import Mock
 
@@ -63,3 +64,34 @@ def test_without_ray(monkeypatch):
 def test_addresses():
     assert all(map(is_address, ["local", "auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379", "10.0.0.1"]))
     assert not any(map(is_address, ["", "rows.npy", "C:/rows", "a/b:1", "host:", "-o"]))
+
+
+def test_a_ray_of_ours_listens_on_this_machine_alone(ray_here):
+    import ray
+
+    assert ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+
+
+@pytest.mark.ray
+def test_the_loopback_is_for_a_ray_of_ours_alone(monkeypatch):
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr("rpim._common.ray._check_reachable", lambda *_: None)
+    monkeypatch.setattr(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", True)
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
+    seen = []
+    monkeypatch.setattr(
+        ray,
+        "init",
+        lambda **_: seen.append(
+            (ray._private.ray_constants.ENABLE_RAY_CLUSTER, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"))
+        ),
+    )
+    for address in ("local", "10.0.0.1:6379"):
+        with connected(address):
+            pass
+    assert seen == [(False, "0"), (True, None)]
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ

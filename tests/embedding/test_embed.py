@@ -84,6 +84,30 @@ def shades(features):
     return {name: row[0] / 10 for name, row in zip(features.ids.tolist(), features.X.tolist(), strict=True)}
 
 
+def test_a_file_name_that_is_not_utf_8_loses_no_embedding(tmp_path):
+    os.mkdir(tmp_path / "in")
+    for shade, name in enumerate((b"\xe9.png", b"ok.png")):
+        Image.new("RGB", (8, 8), (10 * shade, 0, 0)).save(os.fsdecode(os.fsencode(tmp_path / "in") + b"/" + name))
+    embed(read_source(tmp_path / "in"), Colours(), tmp_path / "f.parquet", workers=0)
+    assert shades(FeatureSet.read(tmp_path / "f.parquet")) == {"\\xe9.png": 0, "ok.png": 1}
+
+
+class Fragile(Preprocessing):
+    def __call__(self, content):
+        if "5" in content.name:
+            raise MemoryError
+        return super().__call__(content)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_image_that_a_library_stumbles_over_does_not_stop_the_others(pictures, tmp_path, workers):
+    encoder = Colours()
+    encoder.prepare = Fragile(size=8, crop=1.0)
+    report = embed(pictures, encoder, tmp_path / "f.parquet", workers=workers)
+    assert report.embedded == 8
+    assert ("unlabelled/5.png", "MemoryError") in report.skipped
+
+
 def test_images_become_a_feature_set(pictures, tmp_path):
     out = tmp_path / "f.parquet"
     report = embed(pictures, Colours(), out, workers=0)
@@ -276,6 +300,7 @@ def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite
     )
     assert code == 0
     assert "72 images embedded by tf_efficientnet_lite0@" in out
+    assert f"rpim predict run NEW_IMAGES --weights {lite0}" in out
     assert "unlabelled/bad.png: it is no picture" in err
     assert sorted(path.name for path in Path().iterdir()) == ["run"]
     features = FeatureSet.read("run/features.parquet")
@@ -289,10 +314,13 @@ def test_from_a_folder_of_images_to_classes_in_one_command(command, digits, lite
     new = tmp_path / "new"
     new.mkdir()
     (new / "a.png").write_bytes((digits / "zero" / "0-00.png").read_bytes())
-    code, out, _ = command("predict", "run", new)
+    code, out, err = command("predict", "run", new)
+    assert (code, out) == (2, "")
+    assert f"give --weights {lite0} if you trust them" in err
+    code, out, _ = command("predict", "run", new, "--weights", lite0)
     assert code == 0
     assert out.splitlines()[1].startswith("a.png,zero,true,")
-    code, _, _ = command("predict", "run", new, "-o", "classes.csv")
+    code, _, _ = command("predict", "run", new, "-o", "classes.csv", "--weights", lite0)
     assert code == 0
     assert sorted(path.name for path in Path().iterdir()) == ["classes.csv", "new", "run"]
     code, _, err = command("predict", "run", new, "--weights", tmp_path / "gone.safetensors")
@@ -335,6 +363,25 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
     code, out, _ = command("extend", "run", "new.csv", "-o", "run2", "--quiet")
     assert code == 0
     assert len(rpim.Discovery.load("run2")) == 46
+
+
+def test_a_run_from_somebody_else_runs_no_code(animals, refused, tmp_path, monkeypatch):
+    """Its encoder is a folder with code of its own, by its path or by a name that is also a folder here."""
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    (evil / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "modeling_evil.Evil"}]')
+    (evil / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    (tmp_path / "new.csv").write_text("text\na card\n")
+    facts = json.loads((animals / "run.json").read_text())
+    for name, weights in (("all-MiniLM-L6-v2", str(evil)), ("evil", None), (str(evil), None)):
+        said = {"kind": "texts", "encoder": name, "weights": weights, "weights_sha256": "0" * 64}
+        facts["provenance"]["data"]["metadata"] = {"embedding": said}
+        (animals / "run.json").write_text(json.dumps(facts))
+        for end in (("predict", animals, "new.csv"), ("extend", animals, "new.csv", "-o", "longer")):
+            refused("files that a run names are not opened unasked", *end)
+        refused("brings code (modeling_evil.py), which is never run", "predict", animals, "new.csv", "--weights", evil)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "longer").exists()
 
 
 def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):

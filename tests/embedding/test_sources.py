@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import os
 from functools import partial
 
 import numpy as np
 import pytest
 
+from rpim._common.errors import InputError
 from rpim.data.feature_set import FeatureSet
+from rpim.embedding.items import path_of_text
 from rpim.embedding.sources import is_source, read_source
 
 
@@ -49,6 +52,59 @@ def test_folders_called_train_and_test_are_splits(folder):
     assert items.ids.tolist() == ["test/cat/b.jpg", "train/c.jpg", "train/cat/a.jpg"]
     assert items.split.tolist() == ["test", "train", "train"]
     assert items.labels.tolist() == ["cat", "", "cat"]
+
+
+def test_links_to_folders_are_read_once(folder, tmp_path):
+    images = folder("cat/a.jpg", "dog/b.jpg")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "c.jpg").touch()
+    (images / "again").symlink_to(images)
+    (images / "cat" / "up").symlink_to(images)
+    (images / "bird").symlink_to(tmp_path / "more")
+    (images / "zebra").symlink_to(tmp_path / "more")
+    items = read_source(images)
+    assert items.ids.tolist() == ["bird/c.jpg", "cat/a.jpg", "dog/b.jpg"]
+    assert items.skipped == [
+        (name, "it is a link to a folder that is read already") for name in ("again", "cat/up", "zebra")
+    ]
+    assert items.paths[0] == str(images.resolve() / "bird" / "c.jpg"), "within the folder, though it is a link"
+    assert items.part(slice(0, 1)).paths == items.paths[:1]
+
+
+def test_what_is_no_regular_file_is_skipped(folder):
+    images = folder("a.jpg")
+    os.mkfifo(images / "pipe.png")
+    (images / "itself.png").symlink_to("itself.png")
+    (images / "gone.png").symlink_to("nowhere.png")
+    (images / "link.png").symlink_to("a.jpg")
+    items = read_source(images)
+    assert items.ids.tolist() == ["a.jpg", "link.png"]
+    assert items.skipped == [
+        ("gone.png", "it is a link to nothing"),
+        ("itself.png", "it is a link to itself"),
+        ("pipe.png", "it is no regular file"),
+    ]
+    for name in ("a.jpg", "link.png"):
+        (images / name).unlink()
+    with pytest.raises(InputError, match=r"3 were skipped, gone.png: it is a link to nothing\): give a folder"):
+        read_source(images)
+
+
+def test_names_that_are_not_utf_8_are_kept(folder, tmp_path):
+    images = folder("cat/a.jpg")
+    odd = os.fsencode(images) + b"/caf\xe9"
+    os.mkdir(odd)
+    for name in (b"\xff.jpg", b"\\xff.jpg"):
+        with open(odd + b"/" + name, "wb") as file:
+            file.write(name)
+    items = read_source(images)
+    assert items.ids.tolist() == ["caf\\xe9/\\x5cxff.jpg", "caf\\xe9/\\xff.jpg", "cat/a.jpg"]
+    assert items.labels.tolist() == ["caf\\xe9", "caf\\xe9", "cat"]
+    features = FeatureSet.from_arrays(np.eye(3), ids=items.ids, labels=items.labels, paths=items.paths)
+    for name in ("f.parquet", "f.npz"):
+        features.write(tmp_path / name)
+        paths = FeatureSet.read(tmp_path / name).paths
+        assert [path_of_text(path).read_bytes() for path in paths] == [b"\\xff.jpg", b"\xff.jpg", b""]
 
 
 @pytest.mark.parametrize("column", ["id", "path", "filename"])

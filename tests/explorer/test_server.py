@@ -6,8 +6,10 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import posixpath
 import re
+import shutil
 import socket
 import time
 from itertools import count
@@ -22,7 +24,7 @@ from PIL import Image
 from rpim import Discovery, InputError
 from rpim.cli.explore import listen
 from rpim.explorer import exports
-from rpim.explorer.pictures import Pictures
+from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.explorer.refit import inherited_names, plan
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
@@ -484,6 +486,9 @@ def pictured(animals):
         paths.append(str(path))
     (animals.parent / "old" / "1" / "image 0.png").unlink()
     pq.write_table(table.append_column("path", [paths]), animals / "assignments.parquet")
+    facts = json.loads((animals / "run.json").read_text())
+    facts["provenance"]["data"]["metadata"]["source"] = str(animals.parent / "old")
+    (animals / "run.json").write_text(json.dumps(facts))
     return animals
 
 
@@ -517,8 +522,8 @@ def test_image_folders_hold_every_image_once_and_nothing_outside(pictured):
     versions.timeline.decide(0, lambda state: Rename(4, "Ant"), "12345679")
     decided = exports.Decided.of(versions)
     target = pictured.parent / "out" / "folders"
-    written, missing = exports.image_folders(decided, Pictures(versions.rows.paths, versions.rows.ids).path, target)
-    assert (written, missing) == (119, 1)
+    pictures = Pictures(versions.rows.paths, versions.rows.ids, recorded=[pictured.parent / "old"])
+    assert exports.image_folders(decided, pictures, target) == (119, {"not found": 1})
     assert sorted(folder.name for folder in target.iterdir()) == sorted(["Ant (2)", "_.._up_ _b_", "ant", "bee", "cat"])
     sizes = {versions.state().classes[k].name: n for k, n in versions.state().sizes().items()}
     files = list(target.rglob("*.png"))
@@ -527,7 +532,55 @@ def test_image_folders_hold_every_image_once_and_nothing_outside(pictured):
     assert len(list((target / "bee").iterdir())) == sizes["bee"]
     assert len(list((target / "_.._up_ _b_").iterdir())) == sizes["../../up: <b>"]
     with pytest.raises(InputError, match="exists already"):
-        exports.image_folders(decided, lambda row: None, target)
+        exports.image_folders(decided, pictures, target)
+
+
+def test_only_images_in_the_image_folder_are_copied(pictured, command):
+    """Whatever paths the run names: it may come from somebody else."""
+    outside = pictured.parent / "private.png"
+    Image.new("RGB", (8, 8)).save(outside)
+    (pictured.parent / "old" / "link.png").symlink_to(outside)
+    (pictured.parent / "old" / "secret.png").write_text("root:x:0:0")
+    os.mkfifo(pictured.parent / "old" / "pipe.png")
+    names = ["/etc/passwd", "/proc/self/environ", str(outside)]
+    names += [str(pictured.parent / "old" / name) for name in ("link.png", "../private.png", "secret.png", "pipe.png")]
+    table = pq.read_table(pictured / "assignments.parquet")
+    paths = [*names, *table.column("path").to_pylist()[len(names) :]]
+    place = table.column_names.index("path")
+    pq.write_table(table.set_column(place, "path", [paths]), pictured / "assignments.parquet")
+    code, out, _ = command("export", pictured, "-o", "all", "--decisions")
+    assert code == 0
+    assert out == (
+        "113 images written to all. Left out: 5 outside of the image folder, which --images FOLDER names; "
+        "1 no readable images; 1 not found.\n"
+    )
+    assert {path.name.partition(" ")[0] for path in Path("all").rglob("*.png")} == {"image"}
+    shutil.rmtree("all")
+    (pictured.parent / "moved").mkdir()
+    (pictured.parent / "moved" / "private.png").symlink_to(outside)
+    code, out, _ = command("export", pictured, "-o", "all", "--decisions", "--images", "moved")
+    assert len(list(Path("all").rglob("private*.png"))) == 1, "in the folder that the user names, even if it is a link"
+
+
+def test_exported_images_are_copies_unless_links_are_wanted(pictured, command, refused):
+    source = pictured.parent / "old" / "0" / "image 3.png"
+    before = source.read_bytes()
+    for options, is_same in (((), False), (("--link",), True)):
+        assert command("export", pictured, "-o", "all", "--decisions", *options)[0] == 0
+        (made, *_) = (path for path in Path("all").rglob("image 3*.png") if path.read_bytes() == before)
+        assert made.samefile(source) == is_same
+        shutil.rmtree("all")
+    refused("--link is for folders of images", "export", pictured, "-o", "a.csv", "--decisions", "--link")
+    refused("--link is for a folder of images, which --decisions", "export", pictured, "-o", "a.csv", "--link")
+    refused("--images gone is not a folder", "export", pictured, "-o", "a", "--decisions", "--images", "gone")
+
+
+def test_image_folders_of_a_run_and_of_what_it_extends(pictured):
+    facts = json.loads((pictured / "run.json").read_text())
+    before = {"data": {"metadata": {"source": str(pictured.parent)}}, "extends": {"data": 1, "extends": 2}}
+    facts["provenance"]["extends"] = before
+    (pictured / "run.json").write_text(json.dumps(facts))
+    assert recorded_folders(pictured) == [pictured.parent / "old", pictured.parent]
 
 
 # A new fit

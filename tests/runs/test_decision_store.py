@@ -38,6 +38,15 @@ def name(timeline):
     return timeline.state(0).classes[0].name
 
 
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_a_link_is_no_database(tmp_path, end):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / f"decisions.sqlite{end}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link, so decisions would be written outside of the run: remove it"):
+        Store(tmp_path / "run")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_undo_and_redo_go_back_and_forth(timeline):
     rename(timeline, "x", "1")
     rename(timeline, "y", "2")

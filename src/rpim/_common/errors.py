@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,21 @@ def some_rows(rows: Sequence[int]) -> str:
     ('1 row (4)', '12 rows (0, 1, 2, 3, 4, ...)')
     """
     return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({some(rows)})"
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""A text without control characters but tabs and newlines, for the terminal.
+
+    Labels and file names come from files, and an escape sequence in one could move the cursor, retitle the window or
+    hide what is printed. Marks that change the direction of the text count as well.
+
+    >>> printable("ant\x1b[2J\r, \u202eeeb")
+    'ant�[2J�, �eeb'
+    """
+    return _CONTROL.sub("�", text)
 
 
 def first_line(error: BaseException) -> str:

@@ -58,11 +58,33 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
         _check_same_cluster(ray, address)
         yield _enough_cores(ray, workers, "The Ray of this process")
         return
-    _join(ray, address, workers)
+    with _on_loopback(ray) if address == LOCAL else contextlib.nullcontext():
+        _join(ray, address, workers)
+        try:
+            yield _enough_cores(ray, workers, f"The cluster at {address}")
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """Context in which a Ray that is started listens on 127.0.0.1 alone.
+
+    Whoever reaches its ports may run code. On Linux Ray replaces 127.0.0.1 by the address of the machine, unless it is
+    told, as on other systems, that it is no part of a cluster: by this variable in its processes, and by the constant
+    that was made from it in ours.
+    """
+    variable, constants = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", ray._private.ray_constants
+    before, was = os.environ.get(variable), constants.ENABLE_RAY_CLUSTER
+    os.environ[variable], constants.ENABLE_RAY_CLUSTER = "0", False
     try:
-        yield _enough_cores(ray, workers, f"The cluster at {address}")
+        yield
     finally:
-        ray.shutdown()
+        constants.ENABLE_RAY_CLUSTER = was
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
 
 
 def import_ray() -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import BAD_INPUT, FAILURE, InputError
-from rpim.cli.terminal import RayAddress, Workers, check_workers
+from rpim.cli.terminal import RayAddress, Workers, check_workers, echo
 
 if TYPE_CHECKING:
     from rpim.benchmark.cells import Cell, CellFile
@@ -128,7 +128,7 @@ def benchmark(
     try:
         embed_images(images, {one.name: one.split for one in plan.sets}, output)
     except KeyboardInterrupt:
-        typer.echo("rpim: interrupted while embedding images; the same command resumes.", err=True)
+        echo("rpim: interrupted while embedding images; the same command resumes.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     cells = planned_cells(plan)
     with _runner(ray, workers, plan.jobs) as run:  # report a missing cluster before the folder is created
@@ -139,15 +139,15 @@ def benchmark(
             raise _interrupted(kept, cells) from None
     try:
         records = records_of(cells, kept)
-        typer.echo(write_tables(output, plan.studies, records), nl=False)
+        echo(write_tables(output, plan.studies, records).removesuffix("\n"))
         _write_page(output, plan.studies, records, _as_typed(context))
     except KeyboardInterrupt:
         raise _interrupted(kept, cells) from None
     failed = [record for record in records if "error" in record]
     for record in failed:
-        typer.echo(f"rpim: {describe_failure(record)}", err=True)
+        echo(f"rpim: {describe_failure(record)}", err=True)
     if failed:
-        typer.echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command retries them.", err=True)
+        echo(f"rpim: {len(failed)} of {len(cells)} cells failed; the same command retries them.", err=True)
         raise typer.Exit(FAILURE)
 
 
@@ -168,7 +168,7 @@ def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callabl
 
 def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
     done = f"{kept.n_done(cells)} of {len(cells)} cells done"
-    typer.echo(f"rpim: interrupted with {done}; the same command resumes.", err=True)
+    echo(f"rpim: interrupted with {done}; the same command resumes.", err=True)
     return typer.Exit(BAD_INPUT)
 
 
@@ -176,11 +176,11 @@ def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, 
     from rpim.benchmark.tables import HOW_TO_GET_IT, can_be_made, write_page
 
     if not can_be_made():
-        typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+        echo(f"rpim: {HOW_TO_GET_IT}", err=True)
         return
     page = write_page(output, studies, records, command=command, verbose=True)
     if sys.stderr.isatty():
-        typer.echo(f"HTML page with figures: {page}", err=True)
+        echo(f"HTML page with figures: {page}", err=True)
 
 
 def _as_typed(context: typer.Context) -> str:

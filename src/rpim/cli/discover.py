@@ -26,6 +26,7 @@ from rpim.cli.terminal import (
     Workers,
     check_workers,
     console_of_output,
+    echo,
     print_findings,
     written,
 )
@@ -207,13 +208,13 @@ def discover(
 def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
     """Report the checkpoint on Ctrl-C; remove it once the run is written."""
     if checkpoint.exists and not quiet:
-        typer.echo(f"Resuming the fit in {checkpoint.folder}.", err=True)
+        echo(f"Resuming the fit in {checkpoint.folder}.", err=True)
     try:
         yield
     except KeyboardInterrupt:
         if not checkpoint.exists:
             raise
-        typer.echo(f"rpim: interrupted; the same command resumes from {checkpoint.folder}.", err=True)
+        echo(f"rpim: interrupted; the same command resumes from {checkpoint.folder}.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     checkpoint.remove()
 
@@ -288,4 +289,4 @@ def estimate(
     )
     if picture is not None:
         draw(found, n_known, method, picture)
-    typer.echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method, preset))
+    echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method, preset))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.terminal import RayAddress, one_line_warnings, resumable_parts
+from rpim.cli.terminal import RayAddress, echo, one_line_warnings, resumable_parts
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -125,18 +125,18 @@ def embed(
             report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
     print_report(items, report, opened.identity, quiet)
     if not quiet:
-        typer.echo(f"Next: rpim discover {output} -o RUN")
+        echo(f"Next: rpim discover {output} -o RUN")
 
 
 def print_report(items: Items, report: EmbeddingReport, encoder: str, quiet: bool = False) -> None:
     """Print what was embedded, how fast, and which items were skipped and why."""
     if report.skipped:
         n = len(report.skipped)
-        typer.echo(f"rpim: {n:,} of the {items.kind} could not be read and were skipped:", err=True)
+        echo(f"rpim: {n:,} of the {items.kind} could not be read and were skipped:", err=True)
         for name, reason in report.skipped[:MAX_LISTED]:
-            typer.echo(f"  {name}: {reason}", err=True)
+            echo(f"  {name}: {reason}", err=True)
         if n > MAX_LISTED:
-            typer.echo(f"  … and {n - MAX_LISTED:,} more, listed in the metadata of the features", err=True)
+            echo(f"  … and {n - MAX_LISTED:,} more, listed in the metadata of the features", err=True)
     if quiet:
         return
     before = f"; {report.resumed:,} were resumed from a checkpoint" if report.resumed else ""
@@ -144,7 +144,7 @@ def print_report(items: Items, report: EmbeddingReport, encoder: str, quiet: boo
     if report.embedded and report.seconds > 0:
         share = report.encoder_seconds / report.seconds
         speed = f" ({report.embedded / report.seconds:.1f} a second, {share:.0%} of the time in the encoder)"
-    typer.echo(f"{report.embedded:,} {items.kind} embedded by {encoder}{speed}{before}.")
+    echo(f"{report.embedded:,} {items.kind} embedded by {encoder}{speed}{before}.")
 
 
 def read_data(
@@ -252,7 +252,7 @@ def _adjusted(encoder: Encoder, size: int | None, mean: str | None, std: str | N
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if not given:
         return encoder
-    from rpim.embedding.images import OnnxEncoder
+    from rpim.embedding.onnx_file import OnnxEncoder
 
     if not isinstance(encoder, OnnxEncoder):
         raise InputError(f"--image-size, --mean and --std are for .onnx files, not for {encoder.name}: leave them out.")

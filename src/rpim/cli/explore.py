@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rpim._common.errors import InputError, first_line
+from rpim.cli.terminal import echo
 
 if TYPE_CHECKING:
     from rpim.explorer.workbench import Workbench
@@ -40,10 +41,10 @@ def explore(
     listening = listen(port)
     from rpim.explorer.workbench import Workbench
 
-    typer.echo(f"Opening {run} …")
+    echo(f"Opening {run} …")
     bench = Workbench(run, features, images)
     if bench.pictures.missing():
-        typer.echo("The images have moved: give --images FOLDER to show them.")
+        echo("The images have moved: give --images FOLDER to show them.")
     serve(bench, listening, open_browser=not no_browser)
 
 
@@ -76,7 +77,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
     address = f"http://127.0.0.1:{port}/?token={token}"
-    typer.echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
+    echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
     background.map()
     background.suggest_names()
     if open_browser:
@@ -84,6 +85,6 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
+        echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
     finally:
         background.end()

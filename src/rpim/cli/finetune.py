@@ -9,7 +9,7 @@ import typer
 
 from rpim._common.errors import BAD_INPUT, InputError, choose
 from rpim.cli.embed import MAX_LISTED
-from rpim.cli.terminal import one_line_warnings
+from rpim.cli.terminal import echo, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.embedding.items import Items
@@ -99,13 +99,13 @@ def finetune(
             verbose=not quiet,
         )
     except KeyboardInterrupt:
-        typer.echo("rpim: interrupted; the same command resumes after the last complete epoch.", err=True)
+        echo("rpim: interrupted; the same command resumes after the last complete epoch.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     tuning = read_header(output)["tuning"]
     if tuning["skipped"]:
         _tell_skipped(tuning["skipped"])
     if not quiet:
-        typer.echo(_summary(output, tuning))
+        echo(_summary(output, tuning))
 
 
 def _by_protocol(
@@ -129,7 +129,7 @@ def _from_source(source: Path | None, labels: Path | None, label_column: str | N
         raise InputError("--splits is for --data NAME=FOLDER: leave it out.")
     items = read_source(source, labels=labels, label_column=label_column)
     if items.n_labelled == len(items):
-        typer.echo(
+        echo(
             f"rpim: every image of {source} is labelled, and all labels are used. To fine-tune on a benchmark as its "
             "protocol asks, give --data NAME=FOLDER in place of SOURCE.",
             err=True,
@@ -139,11 +139,11 @@ def _from_source(source: Path | None, labels: Path | None, label_column: str | N
 
 def _tell_skipped(skipped: list[tuple[str, str]]) -> None:
     n = len(skipped)
-    typer.echo(f"rpim: {n:,} image{'s' if n > 1 else ''} could not be read:", err=True)
+    echo(f"rpim: {n:,} image{'s' if n > 1 else ''} could not be read:", err=True)
     for name, reason in skipped[:MAX_LISTED]:
-        typer.echo(f"  {name}: {reason}", err=True)
+        echo(f"  {name}: {reason}", err=True)
     if n > MAX_LISTED:
-        typer.echo(f"  … and {n - MAX_LISTED:,} more", err=True)
+        echo(f"  … and {n - MAX_LISTED:,} more", err=True)
 
 
 def _summary(output: Path, tuning: dict[str, Any]) -> str:

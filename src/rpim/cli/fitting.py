@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
 from rpim._common.errors import InputError, choose, first_line
 from rpim._version import __version__
-from rpim.cli.terminal import as_options, one_line_warnings
+from rpim.cli.terminal import as_options, echo, one_line_warnings
 from rpim.data.columns import missing_labels
 from rpim.data.feature_set import FeatureSet
 from rpim.data.labels import encode_labels
@@ -207,5 +206,5 @@ def named(discovery: Discovery, namer: Namer) -> Discovery:
     try:
         return discovery.named_by(namer)
     except Exception as error:
-        typer.echo(f"rpim: warning: --namer failed ({first_line(error)}): names are from keywords.", err=True)
+        echo(f"rpim: warning: --namer failed ({first_line(error)}): names are from keywords.", err=True)
         return discovery

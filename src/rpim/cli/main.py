@@ -24,6 +24,7 @@ from rpim.cli.explore import explore
 from rpim.cli.finetune import finetune
 from rpim.cli.report import report
 from rpim.cli.runs import classes, evaluate, export, extend, predict
+from rpim.cli.terminal import echo
 
 _TYPED = "rpim.typed"
 """The key of the arguments as they were typed."""
@@ -46,11 +47,11 @@ class OneLineErrors(TyperGroup):
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
                 raise
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                echo(traceback.format_exc().rstrip(), err=True)
             message, code = _in_one_line(error)
             if isinstance(error, MissingColumn):
                 message = _with_command(message, error.options, ctx)
-            typer.echo(f"rpim: {message}", err=True)
+            echo(f"rpim: {message}", err=True)
             raise typer.Exit(code) from error
 
 
@@ -115,7 +116,7 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"rpim {__version__}")
+        echo(f"rpim {__version__}")
         raise typer.Exit
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError, first_line
-from rpim.cli.terminal import AsFound, Version, chosen_version
+from rpim.cli.terminal import AsFound, Version, chosen_version, echo
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -71,7 +71,7 @@ def report(
         notes=[note] if note else [],
         overwrite=True,
     )
-    typer.echo(f"The report is {target}.")
+    echo(f"The report is {target}.")
 
 
 def _rows(run: Path, facts: dict[str, Any], given: Path | None) -> tuple[FeatureSet | None, list[Any] | None, str]:
@@ -97,13 +97,13 @@ def report_of_run(
 
     if not can_be_made():
         if not quiet:
-            typer.echo(f"rpim: {HOW_TO_GET_IT}", err=True)
+            echo(f"rpim: {HOW_TO_GET_IT}", err=True)
         return None
     try:
         return write_report(discovery, run / REPORT_FILE, features=features, pictures=pictures, overwrite=True)
     # The run is complete and on disk: an error in the report must not look like a failed run.
     except Exception as error:
-        typer.echo(f"rpim: the run is complete, but its report could not be written ({first_line(error)}).", err=True)
+        echo(f"rpim: the run is complete, but its report could not be written ({first_line(error)}).", err=True)
         return None
 
 
@@ -121,7 +121,7 @@ def rows_of_extension(
     except InputError as error:
         if given is not None:
             raise
-        typer.echo(f"rpim: the extended run has no features of its rows, so it cannot be explored. {error}", err=True)
+        echo(f"rpim: the extended run has no features of its rows, so it cannot be explored. {error}", err=True)
         return None
     kept = np.isin(before.ids, after.ids[: -len(new)])
 

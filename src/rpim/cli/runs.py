@@ -24,6 +24,7 @@ from rpim.cli.terminal import (
     New,
     Overwrite,
     Quiet,
+    RawCsv,
     RayAddress,
     Run,
     Version,
@@ -31,6 +32,7 @@ from rpim.cli.terminal import (
     check_workers,
     chosen_version,
     console_of_output,
+    echo,
     one_line_warnings,
     print_version,
     resumable_parts,
@@ -62,6 +64,7 @@ def predict(
     as_found: AsFound = False,
     ray: RayAddress = None,
     workers: Workers = None,
+    raw_csv: RawCsv = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict the classes of new rows with the model of a run; files may be larger than memory."""
@@ -88,12 +91,16 @@ def predict(
     if output is not None:
         check_export(output, overwrite)
     from rpim.cli.embed import features_of_new
+    from rpim.data.formats import tables
     from rpim.runs.current_version import choose_version
 
     verbose = output is not None or not sys.stdout.isatty()  # a bar among printed lines could not be read
     chosen = choose_version(run, version, as_found=as_found)
     predictor = chosen.predictor()
-    with features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows:
+    with (
+        features_of_new(new, run, output, text_column=text_column, weights=weights, quiet=not verbose) as rows,
+        tables.raw_csv(raw_csv),
+    ):
         predictor.assign_file(
             rows,
             output,
@@ -197,11 +204,11 @@ def evaluate(
     true_classes = read_truth(truth, discovery.ids, truth_column)
     result = compare(discovery, true_classes, metric, known=known_classes(chosen.run))
     if as_json:
-        typer.echo(json.dumps(result.as_dict()))
+        echo(json.dumps(result.as_dict()))
         return
     left_out = f" ({result.left_out:,} rejected rows excluded)" if result.left_out else ""
-    typer.echo(f"{result.rows:,} unlabelled rows{left_out}, GCD accuracy {metric}")
-    typer.echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
+    echo(f"{result.rows:,} unlabelled rows{left_out}, GCD accuracy {metric}")
+    echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
 
 
 def classes(
@@ -220,11 +227,13 @@ def classes(
     ] = None,
     version: Version = None,
     as_found: AsFound = False,
+    raw_csv: RawCsv = False,
     overwrite: Overwrite = False,
 ) -> None:
     """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
     from rpim._common.files import check_export
     from rpim.cli.summary import print_classes, print_label_issues, print_line
+    from rpim.data.formats import tables
     from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
 
     if accept:
@@ -240,7 +249,8 @@ def classes(
             raise InputError(_not_checked(run, discovery))
         issues = discovery.label_issues()
         if output is not None:
-            write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
+            with tables.raw_csv(raw_csv):
+                write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
             return
         if issues:
             print_label_issues(console, discovery, issues, summaries)
@@ -249,7 +259,8 @@ def classes(
             print_line(console, f"To accept a suggestion: {how}")
         print_line(console, counts.sentence())
     elif output is not None:
-        write_classes(summaries, output, overwrite=overwrite)
+        with tables.raw_csv(raw_csv):
+            write_classes(summaries, output, overwrite=overwrite)
     else:
         print_classes(console, discovery, summaries)
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
@@ -265,7 +276,7 @@ def _accept_suggestions(run: Path, ids: list[str]) -> None:
     versions = Versions(run)
     with contextlib.closing(versions.store):
         n = versions.accept_suggestions(None if ids == ["all"] else ids)
-    typer.echo(f"{plural(n, 'suggestion')} accepted. rpim explore {shlex.quote(str(run))} lists and undoes decisions.")
+    echo(f"{plural(n, 'suggestion')} accepted. rpim explore {shlex.quote(str(run))} lists and undoes decisions.")
 
 
 def _not_checked(run: Path, discovery: Discovery) -> str:
@@ -295,22 +306,34 @@ def export(
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
+    link: Annotated[
+        bool,
+        typer.Option("--link", help="Hard links in a folder of images instead of copies; they share their content."),
+    ] = False,
     version: Version = None,
     as_found: AsFound = False,
+    raw_csv: RawCsv = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, its confidence and the runner-up to one file."""
+    if link and not decisions:
+        raise InputError("--link is for a folder of images, which --decisions writes: add it, or leave --link out.")
+    from rpim.data.formats import tables
+
     if decisions:
         from rpim.explorer.exports import export_run
 
         if as_found:
             raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
-        typer.echo(export_run(run, output, images, version=version, overwrite=overwrite))
+        with tables.raw_csv(raw_csv):
+            echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
         return
     from rpim._common.files import check_export
 
     check_export(output, overwrite)
-    chosen_version(run, version, as_found)[0].export(output, overwrite=overwrite)
+    discovery, _ = chosen_version(run, version, as_found)
+    with tables.raw_csv(raw_csv):
+        discovery.export(output, overwrite=overwrite)
 
 
 def _predict_on_ray(

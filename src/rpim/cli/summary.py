@@ -104,8 +104,10 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
 def _new_data(discovery: Discovery) -> str:
     """New rows of the kind that the run was made from."""
     embedding = discovery.provenance.get("data", {}).get("metadata", {}).get("embedding")
-    kind = embedding.get("kind") if isinstance(embedding, dict) else None
-    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(str(kind), "NEW.npz")
+    embedding = embedding if isinstance(embedding, dict) else {}
+    weights = embedding.get("weights")
+    option = f" --weights {shlex.quote(str(weights))}" if weights else ""
+    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(str(embedding.get("kind")), "NEW.npz") + option
 
 
 def print_line(console: Console, line: str) -> None:

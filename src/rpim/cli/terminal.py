@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, InputError
+from rpim._common.errors import BAD_INPUT, InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +22,22 @@ if TYPE_CHECKING:
     from rpim.runs.discovery import Discovery
 
 
-def console_of_output() -> Console:
-    """The console that commands print to."""
-    from rich.console import Console
+def echo(message: str, *, err: bool = False) -> None:
+    """Print a line without control characters; commands print by this or by `console_of_output` alone."""
+    typer.echo(printable(message), err=err)
 
-    return Console(highlight=False, soft_wrap=False)
+
+def console_of_output() -> Console:
+    """The console that commands print to; control characters in a text are not printed."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    return PrintableConsole(highlight=False, soft_wrap=False)
 
 
 def print_findings(console: Console, discovery: Discovery, features: FeatureSet, folder: Path) -> None:
@@ -54,7 +65,7 @@ def print_version(chosen: ChosenVersion, model: DiscoveryEstimator) -> None:
     """Say on stderr which version of a run is used, if there are others."""
     sentence = chosen.sentence(model)
     if sentence:
-        typer.echo(f"rpim: {sentence}", err=True)
+        echo(f"rpim: {sentence}", err=True)
 
 
 @contextlib.contextmanager
@@ -65,7 +76,7 @@ def one_line_warnings(*, show: bool = True) -> Iterator[None]:
         yield
     for message in dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)):
         if show:
-            typer.echo(f"rpim: warning: {as_options(' '.join(message.split()))}", err=True)
+            echo(f"rpim: warning: {as_options(' '.join(message.split()))}", err=True)
 
 
 def as_options(message: str) -> str:
@@ -92,7 +103,7 @@ def written(output: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"rpim: interrupted, but {output} is complete.", err=True)
+        echo(f"rpim: interrupted, but {output} is complete.", err=True)
         raise typer.Exit(BAD_INPUT) from None
 
 
@@ -133,6 +144,10 @@ AsFound = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output once the new one is complete.")]
+RawCsv = Annotated[
+    bool,
+    typer.Option("--raw-csv", help="In a .csv, no quote before texts that a spreadsheet would run as formulas."),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")]
 
 
@@ -159,5 +174,5 @@ def resumable_parts(output: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"rpim: interrupted; the same command resumes from {output}.parts.", err=True)
+        echo(f"rpim: interrupted; the same command resumes from {output}.parts.", err=True)
         raise typer.Exit(BAD_INPUT) from None

@@ -151,6 +151,8 @@ class _Pictures(Dataset[Any]):
                 seen.append(prepare.augmented(content, random))
         except Unusable as reason:
             return position, str(reason)
+        except Exception as error:  # of the many libraries that decode: one bad image must not stop the others
+            return position, f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
         return position, seen
 
 

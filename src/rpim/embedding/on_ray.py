@@ -89,12 +89,13 @@ def embed_on_ray(
     with explain_ray_errors():  # each in an object of its own, so that a worker holds no more than it works on
         todo = [span for span in shards.spans if span not in before]
         parts = {span.number: ray.put(items.part(slice(span.start, span.stop))) for span in todo}
+    weights = None if encoder.weights is None else Path(encoder.weights)
     start = time.monotonic()
     seconds = write_shards(
         shards,
         partial(
             _Embedder,
-            open_encoder or partial(encoder_of, encoder.metadata(), device=device),
+            open_encoder or partial(encoder_of, encoder.metadata(), weights, device),
             parts,
             metadata_of(plan, items, []),
             1 + views,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
+import stat
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,30 +14,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import first_line
+from rpim._common.errors import InputError, first_line, short
 from rpim.embedding.weights import library
 
-SUFFIXES = frozenset(
-    {
-        ".avif",
-        ".bmp",
-        ".gif",
-        ".jfif",
-        ".jp2",
-        ".jpe",
-        ".jpeg",
-        ".jpg",
-        ".pgm",
-        ".png",
-        ".ppm",
-        ".tif",
-        ".tiff",
-        ".webp",
-    }
-)
+FORMATS = {
+    ".avif": "AVIF",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".jfif": "JPEG",
+    ".jp2": "JPEG2000",
+    ".jpe": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpg": "JPEG",
+    ".pgm": "PPM",
+    ".png": "PNG",
+    ".ppm": "PPM",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+"""Suffix -> Pillow's name of the format. Its other formats are not opened: one of them starts Ghostscript."""
 
+MAX_SIDE = 4096
+"""Largest picture that an encoder may ask for, in pixels a side."""
 MAX_PIXELS = 89_478_485
 """Pillow's limit for decompression bombs: a quarter of a gigabyte."""
+MAX_RESIZED = 16_000_000
+"""Limit of a resized picture in pixels; of a longer one only the middle is computed."""
+_BAND = 1_000_000
+"""Pixels that are converted at once."""
 
 
 class Unusable(Exception):
@@ -48,27 +55,31 @@ def open_picture(content: Any, at_least: int | None = None) -> Any:
     Parameters
     ----------
     content : Path, bytes, or array of uint8 of shape (H, W, 3) or (H, W)
+        A file or bytes in one of `FORMATS`, whatever the suffix.
     at_least : int, optional
         A JPEG may be read at a fraction of its size, as long as no side becomes smaller than this.
 
     Raises
     ------
     Unusable
-        If it is no picture, truncated, or too large to unpack.
+        If it is no picture, no regular file, truncated, or too large to unpack.
     """
     pil = library("PIL.Image")
     if isinstance(content, np.ndarray):
         return pil.fromarray(content).convert("RGB")
     try:
+        if isinstance(content, Path) and not stat.S_ISREG(content.stat().st_mode):
+            raise Unusable("it is no regular file")  # opening a pipe would wait for ever
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its size, which is looked at below, and of odd metadata
-            with pil.open(content if isinstance(content, Path) else io.BytesIO(content)) as picture:
+            with pil.open(content if isinstance(content, Path) else io.BytesIO(content), formats=_formats()) as picture:
                 megapixels = picture.width * picture.height / 1e6
                 if megapixels > MAX_PIXELS / 1e6:
                     raise Unusable(f"it has {megapixels:.0f} megapixels, and at most {MAX_PIXELS // 10**6} are read")
                 if at_least is not None:
                     picture.draft("RGB", (at_least, at_least))
-                return _in_rgb(library("PIL.ImageOps").exif_transpose(picture))
+                library("PIL.ImageOps").exif_transpose(picture, in_place=True)
+                return _in_rgb(picture)
     except Unusable:
         raise
     except pil.DecompressionBombError as error:
@@ -89,16 +100,46 @@ def small_jpeg(content: Any, size: int, quality: int = 80) -> bytes:
     return out.getvalue()
 
 
+@functools.cache
+def _formats() -> list[str]:
+    """Those of `FORMATS` that the installed Pillow can read."""
+    pil = library("PIL.Image")
+    pil.init()
+    return sorted(set(FORMATS.values()) & set(pil.OPEN))
+
+
 def _in_rgb(picture: Any) -> Any:
-    """In red, green and blue, from CMYK, a palette, greys of 16 bits, or over white where it is transparent."""
-    if picture.mode.startswith("I") or picture.mode == "F":  # greys of more than 8 bits, which convert would cut off
-        greys = np.asarray(picture, dtype=np.float64)
-        largest = 65535.0 if greys.max(initial=0) > 255 else 255.0
-        picture = library("PIL.Image").fromarray((greys.clip(0, largest) * (255 / largest)).astype(np.uint8))
+    """In red, green and blue, from CMYK, a palette, greys of 16 bits, or over white where it is transparent.
+
+    It is converted in bands of rows: some conversions take many bytes a pixel.
+    """
+    picture.load()
+    if picture.mode == "RGB" and not picture.has_transparency_data:
+        return picture
+    largest = 255.0
+    if _is_deep(picture):
+        largest = 65535.0 if picture.getextrema()[1] > 255 else 255.0
+    out = library("PIL.Image").new("RGB", picture.size)
+    rows = max(1, _BAND // picture.width)
+    for top in range(0, picture.height, rows):
+        band = picture.crop((0, top, picture.width, min(top + rows, picture.height)))
+        out.paste(_band_in_rgb(band, largest), (0, top))
+    return out
+
+
+def _is_deep(picture: Any) -> bool:
+    """Whether it has greys of more than 8 bits, which Pillow's conversion would cut off."""
+    return bool(picture.mode.startswith("I") or picture.mode == "F")
+
+
+def _band_in_rgb(picture: Any, largest: float) -> Any:
+    pil = library("PIL.Image")
+    if _is_deep(picture):
+        greys = np.nan_to_num(np.asarray(picture, dtype=np.float64))
+        picture = pil.fromarray((greys.clip(0, largest) * (255 / largest)).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
-        white = library("PIL.Image").new("RGBA", picture.size, (255, 255, 255, 255))
-        picture = library("PIL.Image").alpha_composite(white, picture)
+        picture = pil.alpha_composite(pil.new("RGBA", picture.size, (255, 255, 255, 255)), picture)
     return picture.convert("RGB")
 
 
@@ -128,10 +169,31 @@ class Preprocessing:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> Preprocessing:
-        """What `as_dict` gave."""
-        plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
-        return cls(**plain)
+    def from_dict(cls, facts: Any) -> Preprocessing:
+        """What `as_dict` gave.
+
+        Raises
+        ------
+        InputError
+            If it is something else.
+        """
+        try:
+            plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+            made = cls(**plain)
+            colours = np.array([made.mean, made.std], dtype=np.float64)  # (2, 3)
+            good = (
+                isinstance(made.size, int)
+                and 1 <= made.size <= MAX_SIDE
+                and made.size / MAX_SIDE <= made.crop <= 1
+                and colours.shape == (2, 3)
+                and bool(np.isfinite(colours).all())
+                and bool((colours[1] > 0).all())
+            )
+        except (AttributeError, TypeError, ValueError):
+            good = False
+        if not good:
+            raise InputError(f"The preprocessing of the encoder is {short(facts, 80)}, which is none: embed again.")
+        return made
 
     def __call__(self, content: Any) -> NDArray[np.uint8]:
         """The middle of a picture, to be normalized. (3, size, size)"""
@@ -139,6 +201,11 @@ class Preprocessing:
         picture = open_picture(content, 2 * shorter)
         scale = shorter / min(picture.size)
         wide, high = (shorter if side == min(picture.size) else int(scale * side) for side in picture.size)
+        if wide * high > MAX_RESIZED:
+            middle = [side / 2 for side in picture.size]
+            reach = self.size / scale / 2
+            box = tuple(max(0.0, centre - reach) for centre in middle) + tuple(centre + reach for centre in middle)
+            return _pixels(picture.resize((self.size, self.size), self._filter(), box=box))
         picture = picture.resize((wide, high), self._filter())
         left, top = round((wide - self.size) / 2), round((high - self.size) / 2)
         return _pixels(picture.crop((left, top, left + self.size, top + self.size)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections import deque
 from pathlib import Path, PurePosixPath
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line
 from rpim._common.files import StrPath
 from rpim.data.columns import metadata_columns
 from rpim.data.formats.feature_files import is_pim_folder
@@ -15,8 +17,8 @@ from rpim.data.formats.label_files import read_labels_and_columns
 from rpim.data.labels import label_array
 from rpim.data.row_files import is_row_folder
 from rpim.embedding import text_tables
-from rpim.embedding.items import Items
-from rpim.embedding.pictures import SUFFIXES
+from rpim.embedding.items import Items, text_of_path
+from rpim.embedding.pictures import FORMATS
 
 SPLITS = {
     "train": "train",
@@ -89,11 +91,13 @@ def read_source(
 
 
 def read_image_folder(folder: Path) -> Items:
-    """Read the images in a folder and its sub-folders."""
-    files = sorted(_images_below(folder))
+    """Read the images in a folder and its sub-folders; `skipped` lists files that are none, with reasons."""
+    files, skipped = _images_below(folder)
     if not files:
+        name, reason = skipped[0] if skipped else ("", "")
+        why = f"; {len(skipped):,} were skipped, {name}: {reason}" if skipped else ""
         raise InputError(
-            f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}): give a folder of images, a Hugging Face "
+            f"{folder} holds no images ({', '.join(sorted(FORMATS))}{why}): give a folder of images, a Hugging Face "
             "dataset on disk, or PIM's folder of feature maps."
         )
     tops = {file.parts[0] for file in files if len(file.parts) > 1}
@@ -105,16 +109,54 @@ def read_image_folder(folder: Path) -> Items:
         "images",
         [folder / file for file in files],
         folder,
-        [str(file) for file in files],
-        labels=labels if any(labels) else None,
+        [text_of_path(file) for file in files],
+        labels=[text_of_path(label) for label in labels] if any(labels) else None,
         split=[SPLITS.get(file.parts[0].lower(), "train") for file in files] if divided else None,
+        skipped=skipped,
     )
 
 
-def _images_below(folder: Path) -> Iterator[PurePosixPath]:
-    """The paths of images within a folder, without hidden files and folders."""
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                yield PurePosixPath(Path(parent, name).relative_to(folder).as_posix())
+def _images_below(folder: Path) -> tuple[list[PurePosixPath], list[tuple[str, str]]]:
+    """The paths of images within a folder, sorted, without hidden files and folders; and what was skipped, and why.
+
+    Links to folders are followed after the folders themselves have been read, and none is read twice: a link to the
+    folder that it is in would otherwise never end.
+    """
+    files: list[PurePosixPath] = []
+    skipped: list[tuple[str, str]] = []
+    read: set[tuple[int, int]] = set()
+    folders, links = [PurePosixPath()], deque[PurePosixPath]()
+    while folders or links:
+        inner = folders.pop() if folders else links.popleft()
+        try:
+            found = os.stat(folder / inner)
+            if (found.st_dev, found.st_ino) in read:
+                skipped.append((text_of_path(inner), "it is a link to a folder that is read already"))
+                continue
+            read.add((found.st_dev, found.st_ino))
+            with os.scandir(folder / inner) as entries:
+                within = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            skipped.append((text_of_path(inner), _reason(error)))
+            continue
+        for entry in within:
+            place = inner / entry.name
+            try:
+                mode = os.stat(folder / place).st_mode if entry.is_symlink() else entry.stat().st_mode
+            except OSError as error:
+                if place.suffix.lower() in FORMATS:
+                    skipped.append((text_of_path(place), _reason(error)))
+                continue
+            if stat.S_ISDIR(mode):
+                (links if entry.is_symlink() else folders).append(place)
+            elif place.suffix.lower() in FORMATS:
+                if stat.S_ISREG(mode):
+                    files.append(place)
+                else:
+                    skipped.append((text_of_path(place), "it is no regular file"))
+    return sorted(files), sorted(skipped)
+
+
+def _reason(error: OSError) -> str:
+    reasons = {errno.ELOOP: "it is a link to itself", errno.ENOENT: "it is a link to nothing"}
+    return reasons.get(error.errno or 0) or error.strerror or first_line(error)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import importlib.util
 import os
 import pickle
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import torch
@@ -64,7 +65,28 @@ def _declare_torchvision() -> Any:
         return operators  # kept by the cache: they are gone with it
 
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+class Bundled(NamedTuple):
+    """An installed package that carries weights, and their SHA-256."""
+
+    package: str
+    sha256: str
+
+    def folder(self) -> Path | None:
+        """The folder of the package, if it is installed; it is not imported."""
+        found = importlib.util.find_spec(self.package)
+        return None if found is None or found.origin is None else Path(found.origin).parent
+
+    def check(self, sha256: str) -> None:
+        """Raise if the package holds other weights."""
+        if sha256 != self.sha256:
+            name = self.package.replace("_", "-")
+            raise InputError(
+                f"The installed package {name} holds other weights than it was published with: remove it with "
+                f"pip uninstall {name}, and install it again."
+            )
+
+
+WEIGHTS = "model.safetensors"
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -72,8 +94,8 @@ def in_cache(repository: str) -> Path | None:
     """The file with the weights of a repository of the Hugging Face hub, if it was downloaded before."""
     import huggingface_hub as hub
 
-    found = (hub.try_to_load_from_cache(repository, name) for name in WEIGHTS)
-    return next((Path(path) for path in found if isinstance(path, str)), None)
+    found = hub.try_to_load_from_cache(repository, WEIGHTS)
+    return Path(found) if isinstance(found, str) else None
 
 
 def from_hub(repository: str, what: str, extra: str | None = None) -> Path:
@@ -97,16 +119,13 @@ def from_hub(repository: str, what: str, extra: str | None = None) -> Path:
             f"The weights of {what} are not on this machine and {hub_host()} cannot be reached: bring "
             f"model.safetensors of {repository} from a machine with a network, and give --weights FILE{hint}."
         )
-    problem: Exception | None = None
-    for name in WEIGHTS:
-        try:
-            return Path(hub.hf_hub_download(repository, name))
-        except (OSError, hub.errors.HfHubHTTPError, hub.errors.EntryNotFoundError) as error:
-            problem = error
-    raise InputError(
-        f"The weights of {what} could not be fetched from {repository} ({first_line(problem or ValueError())}): "
-        "bring its model.safetensors, and give --weights FILE."
-    ) from problem
+    try:
+        return Path(hub.hf_hub_download(repository, WEIGHTS))
+    except (OSError, hub.errors.HfHubHTTPError, hub.errors.EntryNotFoundError) as error:
+        raise InputError(
+            f"The weights of {what} could not be fetched from {repository} ({first_line(error)}): bring its {WEIGHTS}, "
+            "and give --weights FILE."
+        ) from error
 
 
 def hub_host() -> str:
@@ -135,6 +154,12 @@ def file_hash(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def check_hash(name: str, found: str, expected: str | None) -> None:
+    """Raise if the weights of an encoder are not the expected ones."""
+    if expected is not None and found != expected:
+        raise InputError(f"The weights of {name} differ from those of the run: give the original ones with --weights.")
 
 
 def tensors_hash(tensors: Mapping[str, Tensor]) -> str:

@@ -6,10 +6,10 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 import shutil
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import check_writable, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
+from rpim.embedding.pictures import Unusable
+from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.runs.decisions import State
-from rpim.runs.run_folder import features_of
+from rpim.runs.run_folder import copy_of, features_of
 from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
@@ -106,11 +108,19 @@ def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
 
 
 def export_run(
-    run: Path, target: Path, images: Path | None = None, *, version: int | None = None, overwrite: bool = False
+    run: Path,
+    target: Path,
+    images: Path | None = None,
+    *,
+    version: int | None = None,
+    link: bool = False,
+    overwrite: bool = False,
 ) -> str:
     """Export the decisions about a version to a file or, without suffix, to a folder of images; return a summary."""
-    from rpim.explorer.pictures import Pictures
-
+    if link and target.suffix:
+        raise InputError(f"--link is for folders of images, and {target} is a file: leave it out.")
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder: give the folder of the images.")
     versions = Versions(run)
     with contextlib.closing(versions.store):
         if version is not None and version not in versions.numbers():
@@ -118,18 +128,19 @@ def export_run(
         decided = Decided.of(versions, version)
     if target.suffix:
         check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
-        left_out = ""
+        note = ""
         try:
             decided = replace(decided, metadata=features_of(run).columns)
         except InputError as error:
-            left_out = f" Metadata columns are left out: {first_line(error)}"
+            note = f" Metadata columns are left out: {first_line(error)}"
         export(decided, target, overwrite=overwrite)
-        return f"{len(versions):,} rows of version {decided.version.number} written to {target}.{left_out}"
-    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images)
+        return f"{len(versions):,} rows of version {decided.version.number} written to {target}.{note}"
+    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images, recorded_folders(run))
     if not pictures:
         raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")
-    written, missing = image_folders(decided, pictures.path, target)
-    return f"{written:,} images written to {target}" + (f", {missing:,} were not found." if missing else ".")
+    written, left_out = image_folders(decided, pictures, target, link=link)
+    why = "; ".join(f"{n:,} {reason}" for reason, n in left_out.items())
+    return f"{written:,} images written to {target}." + (f" Left out: {why}." if left_out else "")
 
 
 def _csv(decided: Decided, file: BinaryIO) -> None:
@@ -196,22 +207,25 @@ def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
         yield task
 
 
-def image_folders(decided: Decided, find: Callable[[int], Path | None], target: Path) -> tuple[int, int]:
-    """Write ``target/CLASS/IMAGE`` for every row with a class; files are hard-linked if possible.
+def image_folders(
+    decided: Decided, pictures: Pictures, target: Path, *, link: bool = False
+) -> tuple[int, Counter[str]]:
+    """Write ``target/CLASS/IMAGE`` for every row with a class and an image that may be copied.
 
     Parameters
     ----------
-    find : function of a row
-        Path of its image; None if missing.
+    pictures : Pictures
     target : path
         A new folder.
+    link : bool
+        Make hard links where the disk allows it: they take no space, but a change of one changes the original.
 
     Returns
     -------
-    The number of images written, and of those that were not found.
+    The number of images written, and of those left out by reason.
     """
     check_writable(target, None, is_folder=True, parents=True)
-    written, missing = 0, 0
+    written, left_out = 0, Counter[str]()
     taken: set[str] = set()
     folder_of = {info.name: _new(safe_name(info.name), taken) for info in decided.state.classes.values()}
     with writing(target):
@@ -219,16 +233,20 @@ def image_folders(decided: Decided, find: Callable[[int], Path | None], target: 
         for row, name in enumerate(decided.state.names()):
             if not name:
                 continue
-            path = find(row)
-            if path is None:
-                missing += 1
+            try:
+                path = pictures.file_to_copy(row)
+            except Unusable as reason:
+                left_out[str(reason)] += 1
                 continue
             (target / folder_of[name]).mkdir(exist_ok=True)
             stem, suffix = safe_name(path.stem), re.sub(r"[^\w.]", "", path.suffix)
             place = target / folder_of[name] / _new(f"{stem}{suffix}", taken, f"{folder_of[name]}/")
-            _link_or_copy(path, place)
+            if link:
+                copy_of(path.resolve(), place)
+            else:
+                shutil.copyfile(path, place)
             written += 1
-    return written, missing
+    return written, left_out
 
 
 def safe_name(name: str) -> str:
@@ -252,10 +270,3 @@ def _new(name: str, taken: set[str], folder: str = "") -> str:
         chosen = f"{stem} ({number}){suffix}"
     taken.add(key)
     return chosen
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)

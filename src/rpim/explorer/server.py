@@ -225,8 +225,8 @@ def _serve_jobs(app: FastAPI, bench: Workbench, background: Background) -> None:
         if not bench.pictures:
             raise InputError("The rows of this run have no images: export a table.")
         place = bench.run / "exports" / time.strftime(f"images-%Y%m%d-%H%M%S-{asked.key[:8]}")
-        written, missing = image_folders(Decided.of(bench.versions), bench.pictures.path, place)
-        return {"folder": str(place), "written": written, "missing": missing}
+        written, left_out = image_folders(Decided.of(bench.versions), bench.pictures, place)
+        return {"folder": str(place), "written": written, "left_out": left_out}
 
     @app.post("/api/refit")
     def refit(asked: OfVersion) -> Any:

@@ -16,7 +16,7 @@ from rpim._common.errors import InputError, first_line, plural
 from rpim._common.files import load_npy, replacing
 from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
-from rpim.explorer.pictures import Pictures
+from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.explorer.refit import changes
 from rpim.runs.decisions import IntArray, Split, State
 from rpim.runs.keywords import keywords, suggest_names
@@ -57,7 +57,7 @@ class Workbench:
         self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
-        self.pictures = Pictures(paths, self.rows.ids.tolist(), images)
+        self.pictures = Pictures(paths, self.rows.ids.tolist(), images, recorded_folders(run))
         texts = {"given": self.rows.given, "split": given.split, "truth": given.truth}
         self._labels = {name: values for name, values in texts.items() if values is not None}
         self.metadata = given.columns

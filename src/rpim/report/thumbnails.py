@@ -10,11 +10,12 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rpim.embedding.items import path_of_text
 
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 """Number of channels -> PNG colour type: grey, RGB, RGBA."""
@@ -106,7 +107,7 @@ class Thumbnails:
         from rpim.embedding.pictures import Unusable, small_jpeg
 
         try:
-            return "jpeg", small_jpeg(content if isinstance(content, np.ndarray) else Path(content), SIZE)
+            return "jpeg", small_jpeg(content if isinstance(content, np.ndarray) else path_of_text(str(content)), SIZE)
         except Unusable:
             return "jpeg", None
 
@@ -172,7 +173,7 @@ def _square(content: Any) -> Any:
     if not isinstance(content, np.ndarray) and not content:
         return None
     try:
-        picture = open_picture(content if isinstance(content, np.ndarray) else Path(content), CELL)
+        picture = open_picture(content if isinstance(content, np.ndarray) else path_of_text(str(content)), CELL)
     except Unusable:
         return None
     # Small images are enlarged without smoothing, so that their pixels stay visible.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import json
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rpim._common.files import StrPath, check_export, replacing
+from rpim.data.formats.tables import CsvTable
 from rpim.data.labels import UNLABELLED, name_rows, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
@@ -167,9 +167,10 @@ def write_records(names: Sequence[str], records: Sequence[Mapping[str, Any]], ta
         text = json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(starmap(_cell, record.items()) for record in records)
+        table = CsvTable(out)
+        table.write_row(names)
+        for record in records:
+            table.write_row(starmap(_cell, record.items()))
         text = out.getvalue()
     with replacing(target) as file:
         file.write(text.encode())

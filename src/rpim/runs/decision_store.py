@@ -53,6 +53,9 @@ class Store:
 
     def __init__(self, run: Path) -> None:
         self.path = run / DECISIONS_FILE
+        for file in (self.path, *(run / f"{DECISIONS_FILE}-{part}" for part in ("wal", "shm", "journal"))):
+            if file.is_symlink():
+                raise InputError(f"{file} is a link, so decisions would be written outside of the run: remove it.")
         self._lock = threading.RLock()
         with self._locked():
             self._database = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)

@@ -3,6 +3,7 @@
 import builtins
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from rpim import FeatureSet, InputError
 from rpim.cli.embed import read_data
+from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats.csv_file import CsvFile
+from rpim.data.formats.tables import CsvTable, new_table, raw_csv
 from rpim.embedding.sources import read_source
 
 
@@ -66,9 +69,12 @@ def test_rows_that_cannot_be_read(csv_file, content, message):
         csv_file(content).texts()
 
 
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1)
+
+
 @given(
     st.lists(
-        st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1)] * 2),
+        st.tuples(*[TEXTS.filter(lambda cell: not re.match(r"'+[=+\-@\t]", cell))] * 2),  # those lose a quote
         max_size=6,
     ),
     st.sampled_from(",;\t"),
@@ -78,6 +84,53 @@ def test_what_python_writes_is_read_back(csv_file, rows, delimiter):
     written = io.StringIO(newline="")
     csv.writer(written, delimiter=delimiter, lineterminator="\n").writerows([("text", "label"), *rows])
     assert csv_file(written.getvalue()).texts() == [[row[j] for row in rows] for j in range(2)]
+
+
+@given(
+    st.lists(
+        st.builds("".join, st.tuples(st.sampled_from(["", "=", "'", "'=", "-", "@", "+", "\t"]), TEXTS)), max_size=6
+    )
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_we_write_is_read_back_and_runs_no_formula(csv_file, cells):
+    for is_raw in (False, True):
+        written = io.StringIO(newline="")
+        with raw_csv(is_raw):
+            CsvTable(written).append({"text": cells, "label": np.array(cells, dtype=object)})
+        if is_raw:
+            assert list(csv.reader(io.StringIO(written.getvalue(), newline="")))[1:] == [[cell] * 2 for cell in cells]
+        else:
+            assert csv_file(written.getvalue()).texts() == [cells, cells]
+            stored = list(csv.reader(io.StringIO(written.getvalue(), newline="")))[1:]
+            assert not [cell for row in stored for cell in row if cell[0] in "=@\t"]
+
+
+def test_formulas_in_names_of_columns_and_in_features(tmp_path):
+    names = ["=HYPERLINK(1)", "+ant", "-1", "-bee"]
+    with new_table(tmp_path / "f.csv") as table:
+        table.append({"id": ["@a", "@b", "c", "d"], "label": names, "=x": np.arange(4.0), "z": np.ones(4)})
+    text = (tmp_path / "f.csv").read_text()
+    assert text.splitlines()[:4] == [
+        "id,label,'=x,z",
+        "'@a,'=HYPERLINK(1),0.0,1.0",
+        "'@b,'+ant,1.0,1.0",
+        "c,-1,2.0,1.0",
+    ]
+    features = FeatureSet.read(tmp_path / "f.csv")
+    assert features.ids.tolist() == ["@a", "@b", "c", "d"]
+    assert features.labels.tolist() == [*names[:2], "", "-bee"]
+    blocks = list(FeatureStream(tmp_path / "f.csv"))
+    assert [name for block in blocks for name in block.ids.tolist()] == ["@a", "@b", "c", "d"]
+
+
+def test_on_a_terminal_control_characters_are_not_printed(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for file, shown in ((Terminal(), "a�[2J"), (io.StringIO(), "a\x1b[2J")):
+        CsvTable(file).append({"label\x1b": ["a\x1b[2J"]})
+        assert file.getvalue().splitlines()[1] == shown
 
 
 def test_features_may_be_delimited_by_semicolons_or_tabs(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,26 @@ _SNIFFED_ROWS = 100
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-", "?")
 _MIN_BLOCK, _MAX_BLOCK = 1 << 20, 2**31 - 1  # a row has to fit into a block
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_GUARDED = r"^'('*[=+\-@\t\r])"
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def guard_formula(cell: Any) -> Any:
+    """A cell that a spreadsheet would run as a formula, with a quote in front; any other as it is.
+
+    >>> [guard_formula(cell) for cell in ("=1+1", "@home", "-ish", "-1", "ant", -1)]
+    ["'=1+1", "'@home", "'-ish", '-1', 'ant', -1]
+    """
+    is_formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
+
+
+def without_guard(cells: Any) -> Any:
+    """A column of text, of Arrow, without the quotes of `guard_formula`."""
+    return arrow(".compute").replace_substring_regex(cells, _GUARDED, r"\1")
 
 
 class CsvFile(os.PathLike[str]):
@@ -62,7 +83,7 @@ class CsvFile(os.PathLike[str]):
             self.delimiter = max(_DELIMITERS, key=file.readline().count)
             file.seek(0)
             reader = csv.reader(file, delimiter=self.delimiter)
-            self.header = next(reader, [])
+            self.header = [re.sub(_GUARDED, r"\1", name) for name in next(reader, [])]
             self.header_lines = reader.line_num
             self.rows = list(itertools.islice(reader, _SNIFFED_ROWS))
 
@@ -180,7 +201,7 @@ class CsvFile(os.PathLike[str]):
                 ),
                 convert_options=pc.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
             )
-            return [column.to_pylist() for column in table.columns], invalid
+            return [without_guard(column).to_pylist() for column in table.columns], invalid
 
 
 @dataclass(frozen=True)
@@ -222,7 +243,7 @@ class FeatureTable:
     def read(self) -> Any:
         """All rows, as a table of Arrow."""
         with reading(self.file.path, CSV_HINT):
-            return arrow(".csv").read_csv(self.file.path, **self._options())
+            return _without_guards(arrow(".csv").read_csv(self.file.path, **self._options()))
 
     def stream(self, columns: Sequence[str] = (), *, block_size: int) -> Iterator[Any]:
         """The rows in tables of about so many bytes of the file; only these columns, if any are named."""
@@ -230,7 +251,7 @@ class FeatureTable:
             options = self._options(columns, block_size=block_size, use_threads=False)
             with arrow(".csv").open_csv(self.file.path, **options) as batches:
                 for batch in batches:
-                    yield arrow().Table.from_batches([batch])
+                    yield _without_guards(arrow().Table.from_batches([batch]))
 
     def matrix(self, table: Any) -> NDArray[np.float32]:
         """The features of a table that `read` or `stream` gave. (N, D)"""
@@ -248,6 +269,11 @@ class FeatureTable:
             "parse_options": pc.ParseOptions(delimiter=self.file.delimiter, newlines_in_values=True),
             "convert_options": pc.ConvertOptions(column_types=types, include_columns=list(columns)),
         }
+
+
+def _without_guards(table: Any) -> Any:
+    columns = [without_guard(column) if str(column.type) == "string" else column for column in table.columns]
+    return arrow().table(columns, names=table.column_names)
 
 
 def _is_number(cell: str) -> bool:

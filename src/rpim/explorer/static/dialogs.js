@@ -217,8 +217,9 @@ function download(form) {
 async function imageFolders() {
   say("Writing the images…");
   try {
-    const { folder, written, missing } = await change("/api/export/images");
-    say(`${count(written, "image")} in ${folder}${missing ? `; ${missing} were not found` : ""}`, { seconds: 12 });
+    const { folder, written, left_out } = await change("/api/export/images");
+    const reasons = Object.entries(left_out).map(([reason, n]) => `; ${n} left out: ${reason}`);
+    say(`${count(written, "image")} in ${folder}${reasons.join("")}`, { seconds: 12 });
   } catch (error) {
     say(error.message, { bad: true });
   }
