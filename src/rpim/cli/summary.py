@@ -72,7 +72,8 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
     added = [row for row in table if row.name not in there]
     lines = [
         f"{plural(n_rows, 'new row')}: {to_old:,} in existing classes, "
-        f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}."
+        f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}.",
+        *_estimated_count(after),
     ]
     left_out = int(after.assignments.left_out[-n_rows:].sum())
     if left_out:
@@ -139,13 +140,19 @@ def _overview(discovery: Discovery, known: list[ClassSummary], new: list[ClassSu
         f"Of the {unlabelled:,} unlabelled rows, {to_known:,} were assigned to known classes "
         f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
-    if discovery.model.n_classes is None and hasattr(discovery.model, "n_classes_low_"):
-        low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
-        n_classes = plural(len(discovery.classes), "class")
-        lines.append(f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,}).")
+    lines += _estimated_count(discovery)
     if left_out:
         lines.append(f"{left_out:,} rows were rejected as outliers.")
     return [*lines, trust_sentence(discovery.model)]
+
+
+def _estimated_count(discovery: Discovery) -> list[str]:
+    """The number of classes with its interval, if it was estimated."""
+    if not hasattr(discovery.model, "n_classes_low_"):
+        return []
+    low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
+    n_classes = plural(len(discovery.classes), "class")
+    return [f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,})."]
 
 
 def trust_sentence(model: DiscoveryEstimator) -> str:

@@ -160,7 +160,7 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     )
     found = f"{to_known:,} were assigned to known classes and {to_new:,} to {_classes(len(with_rows), 'new')}"
     model = discovery.model
-    if model.n_classes is None and hasattr(model, "n_classes_low_"):
+    if hasattr(model, "n_classes_low_"):
         found += (
             f"; the number of classes, {len(classes):,}, was estimated (95 % interval {model.n_classes_low_:,} "
             f"to {model.n_classes_high_:,})"
