@@ -64,7 +64,7 @@ class ClassSummary:
     typical : list
         Ids of the most confident rows; ties (to a percent) are broken by outlier score.
     doubtful : list
-        Ids of the least confident rows, the least confident first.
+        Ids of the least confident rows that are not typical, the least confident first.
     keywords : list of str
         Keywords of its texts, best first; empty without texts.
     """
@@ -108,8 +108,8 @@ def summarise_classes(
     for k, name in enumerate(names):
         rows = by_class[ends[k] : ends[k + 1]]
         confidence = assignments.confidence[rows]
-        best_first = typical_first(assignments, rows)
-        worst_first = np.argsort(confidence, kind="stable")
+        typical = typical_first(assignments, rows)[:N_ROWS]
+        worst_first = rows[np.argsort(confidence, kind="stable")[: 2 * N_ROWS]]
         summaries.append(
             ClassSummary(
                 name=name,
@@ -122,8 +122,8 @@ def summarise_classes(
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]] if has_prototype[k] else "",
-                typical=assignments.ids[best_first[:N_ROWS]].tolist(),
-                doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
+                typical=assignments.ids[typical].tolist(),
+                doubtful=assignments.ids[worst_first[~np.isin(worst_first, typical)][:N_ROWS]].tolist(),
                 keywords=words[k],
             )
         )
