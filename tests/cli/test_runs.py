@@ -115,3 +115,11 @@ def test_every_class_is_listed_on_one_line_of_a_narrow_terminal(animals_features
     assert all(".jpg" in line for line in lines)
     monkeypatch.setenv("COLUMNS", "160")
     assert "nearest" in command("classes", "pictures")[1].splitlines()[0]
+
+
+def test_a_folder_of_exported_images_is_not_replaced(animals, refused):
+    Path("images").mkdir()
+    Path("images/mine.txt").touch()
+    message = "images exists already, and --overwrite replaces only files: choose another name."
+    refused(message, "export", animals, "-o", "images", "--decisions", "--overwrite")
+    assert os.listdir("images") == ["mine.txt"]

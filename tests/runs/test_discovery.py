@@ -263,6 +263,8 @@ def test_issues_are_ranked_by_how_much_likelier_the_suggested_class_is():
     model = RPIM()
     assert [(issue.row, issue.suggested) for issue in Discovery(rows, model, {}).label_issues()] == [(0, "b"), (1, "c")]
     assert LabelCounts.of(rows) == LabelCounts(labels=3, checked=3, issues=2)
+    refit = dataclasses.replace(rows, given=np.array(["a", "", "", ""]))  # the others are labelled by decisions
+    assert LabelCounts.of(refit) == LabelCounts(labels=3, checked=3, issues=2)
     by_quality = dataclasses.replace(rows, suggested_confidence=None)
     assert [issue.row for issue in Discovery(by_quality, model, {}).label_issues()] == [1, 0]
     assert LabelCounts.of(dataclasses.replace(rows, label_quality=None)) is None

@@ -190,7 +190,7 @@ def _cell(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """The number of labels of a run, of checked labels, and of label issues."""
+    """The number of labels of a run (in a refit, decisions are labels too), of checked labels, and of label issues."""
 
     labels: int
     checked: int
@@ -202,7 +202,8 @@ class LabelCounts:
         if rows.label_quality is None:
             return None
         issues = 0 if rows.suggested is None else int((~unlabelled_rows(rows.suggested)).sum())
-        return cls(int(rows.labelled.sum()), int((~np.isnan(rows.label_quality)).sum()), issues)
+        checked = ~np.isnan(rows.label_quality)
+        return cls(int((rows.labelled | checked).sum()), int(checked.sum()), issues)
 
     def sentence(self, run: StrPath | None = None) -> str:
         """One sentence; with the run folder, it names the command that lists the issues.
