@@ -304,6 +304,7 @@ def test_every_published_procedure_is_run_beside_the_method_as_shipped():
     assert {method.parameters["preset"] for method in tuned.methods} == {"paper"}, "no other preset searches it"
 
 
+@pytest.mark.slow
 def test_the_table_has_both_presets_the_papers_figures_and_its_data(benchmark, monkeypatch):
     methods = (Method("K-means", "kmeans", {"n_init": 1}), Method("GCD", "gcd", {"n_init": 1}))
     monkeypatch.setitem(STUDIES, "main", lambda: (Study("main", "Methods compared", methods, paper=("main",)),))
@@ -326,6 +327,7 @@ def test_the_table_has_both_presets_the_papers_figures_and_its_data(benchmark, m
     assert "those of RIM and TIM from PIM's" in out
 
 
+@pytest.mark.slow
 def test_lambda_is_searched_once_for_the_methods_of_a_set_and_seed(benchmark, monkeypatch):
     cheap = {"max_iter": 3, "n_init": 1}
     methods = (Method("PIM", "pim", cheap), Method("RPIM", "rpim", {**cheap, "weight_decay": 0.01}))

@@ -1,12 +1,14 @@
 """Commands on a run: an extended run can be used like any other."""
 
 import csv
+import dataclasses
 import io
 import os
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -162,3 +164,35 @@ def test_our_own_csv_file_is_read_back(hostile, command, options):
     assert "All 100.0%" in out
     assert command("export", hostile, "-o", "rows.parquet")[0] == 0
     assert "=HYPERLINK(1)" in pq.read_table("rows.parquet").column("label").to_pylist()
+
+
+@pytest.mark.parametrize("name", ["truth.csv", "truth.parquet"])
+def test_true_classes_under_another_name_are_asked_for(animals, refused, command, name):
+    truth = pd.DataFrame({"id": Discovery.load(animals).ids, "class": "ant"})
+    truth.to_csv(name, index=False) if name.endswith("csv") else truth.to_parquet(name)
+    message = f"{name} has no column truth, targets or label among id, class: name one with --truth-column."
+    refused(message, "evaluate", animals, "--truth", name)
+    code, out, _ = command("evaluate", animals, "--truth", name, "--truth-column", "class")
+    assert (code, out[:4]) == (0, "85 u")
+
+
+def test_every_class_is_listed_on_one_line_of_a_narrow_terminal(animals_features, animals_model, command, monkeypatch):
+    paths = [f"a-long-folder-name/picture-{i:05d}.jpg" for i in range(120)]
+    pictures = dataclasses.replace(animals_features, texts=None, ids=np.array(paths))
+    Discovery.from_fit(animals_model, pictures).save("pictures")
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = command("classes", "pictures")
+    header, *lines = out.splitlines()[:6]
+    assert header.split() == ["class", "rows", "labelled", "confidence", "stability", "typical", "doubtful"]
+    assert [line.split()[0] for line in lines] == ["ant", "bee", "cat", "new-1", "new-2"]
+    assert all(".jpg" in line for line in lines)
+    monkeypatch.setenv("COLUMNS", "160")
+    assert "nearest" in command("classes", "pictures")[1].splitlines()[0]
+
+
+def test_a_folder_of_exported_images_is_not_replaced(animals, refused):
+    Path("images").mkdir()
+    Path("images/mine.txt").touch()
+    message = "images exists already, and --overwrite replaces only files: choose another name."
+    refused(message, "export", animals, "-o", "images", "--decisions", "--overwrite")
+    assert os.listdir("images") == ["mine.txt"]

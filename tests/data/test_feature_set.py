@@ -531,6 +531,11 @@ def test_a_line_of_a_txt_is_one_label(tmp_path):
         ("l.csv", "id,label\n0,a\n0,b\n", "has the id '0' more than once"),
         ("l.csv", "id,label\n0\n", "row 1 has 1 columns but the header has 2"),
         ("l.csv", "0,a\n1,b\n", "several columns and no header"),
+        (
+            "l.csv",
+            "id,class\n0,a\n",
+            "l.csv has no column label, labels or y among id, class: name one with --label-col",
+        ),
         ("l.csv", "a\nb\n", "l.csv: labels has 2 values but X has 4 rows"),
         ("l.csv", b"\xff\xfe\n", "l.csv is not encoded in UTF-8 but probably in UTF-16: save it as CSV UTF-8"),
         ("l.json", "[1, 2", "l.json cannot be read"),

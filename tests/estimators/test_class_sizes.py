@@ -75,7 +75,12 @@ def test_members_that_estimate_sizes_leave_them_more_as_they_are(case):
 
 @pytest.mark.parametrize(
     "make",
-    [partial(RPIM, n_members=1), partial(RPIM, n_members=4), PIM, partial(PIM, n_members=4)],
+    [
+        partial(RPIM, n_members=1),
+        pytest.param(partial(RPIM, n_members=4), marks=pytest.mark.slow),
+        PIM,
+        partial(PIM, n_members=4),
+    ],
     ids=["RPIM", "RPIM, 4 members", "PIM", "PIM, 4 members"],
 )
 def test_estimated_sizes_find_a_long_tail_better(make, case):

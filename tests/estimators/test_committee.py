@@ -284,6 +284,7 @@ def test_the_expected_accuracy_is_that_of_the_labels(problem, whole):
     assert whole.expected_accuracy_ >= (labels > 0.5).mean(), "a label with more than a half is predicted"
 
 
+@pytest.mark.slow
 def test_members_do_not_depend_on_the_number_of_threads(problem, whole, tmp_path, at_once):
     """To the bit; what follows works on all rows at once, and differs by rounding."""
     X, y, _ = problem
@@ -302,6 +303,7 @@ def test_members_do_not_depend_on_the_number_of_threads(problem, whole, tmp_path
     assert members[0] == members[1]
 
 
+@pytest.mark.slow
 def test_rows_of_unseen_classes_do_not_hang_on_rounding():
     """Two threads add up in another order; a step of Adam along a gradient of that size must not be a full one."""
     truth = np.repeat(np.arange(9), 60)

@@ -12,7 +12,15 @@ import pytest
 import torch
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim.core.novelty import NewBatch, PairSimilarity, is_there, n_classes_to_add, one_of_each, two_parts
+from rpim.core.novelty import (
+    NewBatch,
+    PairSimilarity,
+    added_interval,
+    is_there,
+    n_classes_to_add,
+    one_of_each,
+    two_parts,
+)
 from rpim.core.sampling import ROWS_PER_CLASS, Exemplars, select_exemplars
 from rpim.estimators import KMeans
 from rpim.estimators.extending import name_classes
@@ -109,6 +117,33 @@ def test_memory_without_labelled_pairs_says_nothing(blobs):
     memory = dataclasses.replace(told_blobs(blobs), labelled=torch.zeros(120, dtype=torch.bool))
     assert PairSimilarity.among(memory, seeded()) is None
     assert n_classes_to_add(arriving(blobs, [25], unfamiliarity=0.9)[0], None, seeded()) == 0
+
+
+def test_the_variance_of_the_rate_within_a_class_by_hand():
+    # Three pairs: the rows of the first two classes coincide, those of the third are as far apart as two classes are.
+    rows = torch.eye(4)[[0, 0, 1, 1, 2, 3]]
+    exemplars = Exemplars(rows, torch.tensor([0, 0, 1, 1, 2, 2]), torch.ones(6, dtype=torch.bool), *torch.zeros(2, 3))
+    similarity = PairSimilarity.among(exemplars, seeded())
+    assert similarity.of_one_class == pytest.approx(2 / 3)
+    logs = np.log(np.array([1 / 2, 1 / 2, 1.0]) - 0.005)  # without the first, the second, the third class
+    assert similarity.variance == pytest.approx(3 * 2 * logs.var())
+    one_class = dataclasses.replace(exemplars, classes=torch.tensor([0, 0, 1, 2, 3, 4]))
+    assert PairSimilarity.among(one_class, seeded()).variance == pytest.approx(np.log(2) ** 2), "nothing to compare"
+
+
+def test_the_interval_of_added_classes(blobs):
+    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    batch, _ = arriving(blobs, [25] * 8, unfamiliarity=0.95)
+    low, high = added_interval(8, batch, similarity)
+    assert low < 8 < high
+    assert (round(low), round(high)) == (8, 8), "blobs are all alike"
+    varied = dataclasses.replace(similarity, variance=0.25)
+    low, high = added_interval(8, batch, varied)
+    of_classes = 3 * np.sqrt(0.25 * (1 / 6 + 1 / 8))  # six known classes, eight new ones
+    assert low == pytest.approx(8 * np.exp(-of_classes), rel=0.1)
+    assert high == pytest.approx(8 * np.exp(of_classes), rel=0.1)
+    few, _ = arriving(blobs, [8, 8], unfamiliarity=0.95)
+    assert added_interval(2, few, dataclasses.replace(similarity, variance=9.0))[1] == 3, "16 rows are three times five"
 
 
 def test_two_halves_of_a_blob_are_one_class(blobs):
@@ -245,13 +280,23 @@ def test_two_classes_that_become_one_are_warned_of(world, first, monkeypatch):
         copied(first).extend(X[truth == 6])
 
 
-def test_the_interval_of_the_first_fit_is_not_that_of_the_extended_one(world):
+def test_the_interval_of_the_number_of_classes_grows_with_each_batch(world):
     X, truth, y, early = world
     model = RPIM(**QUICK).fit(X[early], y[early])
-    assert model.n_classes_low_ <= model.n_classes_ <= model.n_classes_high_
+    below, above = model.n_classes_ - model.n_classes_low_, model.n_classes_high_ - model.n_classes_
     model.extend(X[truth > 5])
-    for name in ("n_classes_low_", "n_classes_high_", "n_classes_curve_"):
-        assert not hasattr(model, name)
+    assert model.n_classes_ == 9
+    assert model.n_classes_low_ <= 9 - below
+    assert model.n_classes_high_ >= 9 + above
+    assert not hasattr(model, "n_classes_curve_"), "that of the fit"
+
+
+def test_a_given_number_of_classes_has_an_interval_once_classes_are_added(world, first):
+    X, truth, y, early = world
+    assert not hasattr(copied(first).extend(X[~early & (truth < 6)]), "n_classes_low_"), "nothing was estimated"
+    model = copied(first).extend(X[~early])
+    assert 6 <= model.n_classes_low_ <= 9 <= model.n_classes_high_ < 20
+    assert not hasattr(model.fit(X[early], y[early]), "n_classes_low_"), "the number is given again"
 
 
 def test_nothing_new_adds_nothing(world, first):
@@ -406,15 +451,19 @@ def test_the_command_says_what_it_added(extend):
     code, out, err = extend("run", "new.npz", "-o", "two")
     assert (code, err) == (0, "")
     assert "300 new rows: 120 in existing classes, 180 in 3 added classes." in out
-    assert len(Discovery.load("two")) == 540
-    assert extend("run", "new.npz", "-o", "run", "--overwrite", "-q") == (0, "", "")
+    two = Discovery.load("two")
+    assert len(two) == 540
+    interval = f"95 % interval {two.model.n_classes_low_} to {two.model.n_classes_high_}"
+    assert f"The number of classes was estimated: 9 classes ({interval})." in out
+    assert interval in Path("two/report.html").read_text()
+    assert extend("run", "new.npz", "-o", "run", "--overwrite", "-q", "--no-report") == (0, "", "")
     assert Discovery.load("run").classes.tolist() == list(range(9))
 
 
 def test_labels_from_a_file(extend, world):
     _, truth, _, early = world
     Path("labels.csv").write_text("id,label\n" + "".join(f"{i},99\n" for i in np.flatnonzero(truth[~early] == 7)[:6]))
-    code, _, _ = extend("run", "new.npz", "-o", "two", "--labels", "labels.csv")
+    code, _, _ = extend("run", "new.npz", "-o", "two", "--labels", "labels.csv", "--no-report")
     assert code == 0
     assert 99 in Discovery.load("two").model.known_classes_.tolist()
 

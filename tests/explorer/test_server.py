@@ -682,6 +682,7 @@ def test_a_new_fit_is_a_version_of_its_own(bench, client, decide, post, animals)
     assert post("version", 409, version=7)
 
 
+@pytest.mark.slow
 def test_a_new_fit_that_cannot_be_made_says_why_and_one_can_be_cancelled(bench, client, decide):
     background = Background(bench)
     background.refit(0)

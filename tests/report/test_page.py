@@ -320,6 +320,7 @@ def test_a_sample_keeps_the_shares():
     assert not np.array_equal(sample_rows(codes, 1_000), sample_rows(codes, 1_000, seed=1))
 
 
+@pytest.mark.slow
 def test_the_quick_map_puts_like_beside_like():
     random = np.random.RandomState(0)
     group = np.repeat([0, 1], 400)  # 800 rows, of which t-SNE sees 600

@@ -325,6 +325,8 @@ def export(
 
         if as_found:
             raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
+        if overwrite and not output.suffix and output.exists():
+            raise InputError(f"{output} exists already, and --overwrite replaces only files: choose another name.")
         with tables.raw_csv(raw_csv):
             echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
         return

@@ -72,7 +72,8 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
     added = [row for row in table if row.name not in there]
     lines = [
         f"{plural(n_rows, 'new row')}: {to_old:,} in existing classes, "
-        f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}."
+        f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}.",
+        *_estimated_count(after),
     ]
     left_out = int(after.assignments.left_out[-n_rows:].sum())
     if left_out:
@@ -93,7 +94,7 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
     console.print()
     seen = "" if page is None else f"Open {page} in a browser to see the report. "
     print_line(
-        console, f"Took {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. {seen}Next:"
+        console, f"Fitted in {discovery.provenance['duration_seconds']:.0f} s. The run folder is {folder}. {seen}Next:"
     )
     print_line(console, f"  rpim explore {name}                  inspect, rename and correct its classes")
     print_line(console, f"  rpim classes {name}                  all classes with typical and doubtful rows")
@@ -141,13 +142,19 @@ def _overview(discovery: Discovery, known: list[ClassSummary], new: list[ClassSu
         f"Of the {unlabelled:,} unlabelled rows, {to_known:,} were assigned to known classes "
         f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
-    if discovery.model.n_classes is None and hasattr(discovery.model, "n_classes_low_"):
-        low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
-        n_classes = plural(len(discovery.classes), "class")
-        lines.append(f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,}).")
+    lines += _estimated_count(discovery)
     if left_out:
         lines.append(f"{left_out:,} rows were rejected as outliers.")
     return [*lines, trust_sentence(discovery.model)]
+
+
+def _estimated_count(discovery: Discovery) -> list[str]:
+    """The number of classes with its interval, if it was estimated."""
+    if not hasattr(discovery.model, "n_classes_low_"):
+        return []
+    low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
+    n_classes = plural(len(discovery.classes), "class")
+    return [f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,})."]
 
 
 def trust_sentence(model: DiscoveryEstimator) -> str:
@@ -197,22 +204,26 @@ def print_label_issues(
 def print_classes(console: Console, discovery: Discovery, summaries: Sequence[ClassSummary]) -> None:
     """Print every class, known classes first, with the ids of its typical and doubtful rows.
 
-    With texts, the columns "about" (keywords) and the most typical text replace "nearest" and the ids.
+    With texts, the columns "about" (keywords) and the most typical text replace "nearest" and the ids. A narrow
+    terminal shows one id of each kind, and not "nearest".
     """
     texts = discovery.assignments.texts
     if texts is not None:
         _print_classes_of_texts(console, dict(zip(discovery.ids.tolist(), texts, strict=True)), summaries)
         return
+    left = max(24, console.width - _NUMBERS_WIDTH - max(len(_called(row)) for row in summaries))
+    narrow = left < 60
+    n, width = (1, left // 2 - 1) if narrow else (2, 24)
     cells = [
         (
             *_numbers(row),
-            short(row.nearest_known, _NAME_WIDTH),
-            _listed(row.typical[:2]),
-            _listed(row.doubtful[:2]),
+            *([] if narrow else [short(row.nearest_known, _NAME_WIDTH)]),
+            _listed(row.typical[:n], width),
+            _listed(row.doubtful[:n], width),
         )
         for row in summaries
     ]
-    columns = (*_NUMBERS, "nearest", "typical", "doubtful")
+    columns = (*_NUMBERS, *([] if narrow else ["nearest"]), "typical", "doubtful")
     console.print(class_table(columns, cells, words=("nearest", "typical")))
 
 
@@ -275,9 +286,9 @@ def _about(row: ClassSummary) -> str:
     return row.suggested_name or ", ".join(row.keywords[:_N_KEYWORDS])
 
 
-def _listed(rows: Sequence[Any]) -> str:
+def _listed(rows: Sequence[Any], width: int = 24) -> str:
     """Ids or paths."""
-    return ", ".join(end_of(row) if "/" in str(row) else short(row) for row in rows)
+    return ", ".join(end_of(row, width) if "/" in str(row) else short(row, width) for row in rows)
 
 
 def _percent(share: float, places: int = 0) -> str:

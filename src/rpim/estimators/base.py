@@ -195,6 +195,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _n_classes(self, problem: FitProblem) -> int:
         """The number of classes: as given, or estimated."""
+        for name in ("n_classes_curve_", "n_classes_low_", "n_classes_high_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
         if self.n_classes is not None:
             return self.n_classes
         found = count_classes(problem.x, problem.labels, generator=problem.generator, progress=problem.progress)

@@ -121,10 +121,10 @@ def count_by_neighbors(
 
         K = N / (|L| / (c n_known)).
 
-    Small neighborhoods hold few wrong rows, large ones more labels: the size with the smallest standard error is taken.
-    That error comes from leaving out one known class after the other (the jackknife), which also takes away the bias of
-    the ratio. The assumption: known classes are to unknown ones as any classes are to any others, in size and in how
-    much they are mixed up. Where a person has labelled the largest classes first, K comes out too small.
+    Small neighborhoods hold few wrong rows, large ones more labels: we pick the size with the smallest jackknife
+    standard error (leave one known class out); the jackknife also removes the bias of the ratio. The estimate assumes
+    that known classes are a random draw of all classes, in size and in overlap: if the largest classes were labelled
+    first, K is too small.
 
     The share c is what Elkan and Noto, "Learning Classifiers from Only Positive and Unlabeled Data", KDD 2008, estimate
     from a classifier; here neighbors do it, corrected for those that are wrong.

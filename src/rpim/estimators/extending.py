@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from rpim.core.kmeans import class_means
 from rpim.core.novelty import (
     NewBatch,
     PairSimilarity,
+    added_interval,
     first_prototypes,
     is_there,
     n_classes_to_add,
@@ -127,6 +129,10 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
                 head.prototypes = head.prototypes[torch.cat([there.new_ones(problem.n_known), there])]
                 problem.n_classes = len(head.prototypes)
                 model.history_ += _train(model, head, problem, _shares(familiar_classes, batch, problem))
+    added = (0.0, 0.0)
+    if similarity is not None and problem.n_new:
+        added = added_interval(problem.n_new, batch, similarity)
+    _set_interval(model, named, problem.n_new, added)
     before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
     model.classes_ = name_new_classes(named.classes, problem.n_new)
@@ -146,9 +152,22 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     # The head was trained further, on other rows: what a committee found no longer holds.
     model.n_members_, model.label_issues_ = 1, []
     model.label_quality_ = np.full(len(x), np.nan, dtype=np.float32)
-    for name in ("stability_", "expected_accuracy_", "n_classes_low_", "n_classes_high_", "n_classes_curve_"):
+    for name in ("stability_", "expected_accuracy_", "n_classes_curve_"):
         if hasattr(model, name):
             delattr(model, name)
+
+
+def _set_interval(model: InfoMaxEstimator, named: Names, n_added: int, added: tuple[float, float]) -> None:
+    """Set the interval of the number of classes: the errors before and those of the added classes are independent."""
+    estimated = hasattr(model, "n_classes_low_")
+    if not estimated and not n_added:
+        return
+    below = max(0, model.n_classes_ - model.n_classes_low_) if estimated else 0
+    above = max(0, model.n_classes_high_ - model.n_classes_) if estimated else 0
+    n_classes = len(named.classes) + n_added
+    low = round(n_classes - math.hypot(below, n_added - added[0]))
+    model.n_classes_low_ = max(low, named.n_known)
+    model.n_classes_high_ = round(n_classes + math.hypot(above, added[1] - n_added))
 
 
 def _one_prototype_per_class(model: InfoMaxEstimator, exemplars: Exemplars) -> Exemplars:

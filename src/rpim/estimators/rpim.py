@@ -82,7 +82,7 @@ class RPIM(InfoMaxEstimator):
     n_classes_ : int
         Number of classes.
     n_classes_low_, n_classes_high_ : int
-        95 % interval of the number of classes, where it was estimated.
+        95 % interval of the number of classes, where it was estimated, by ``fit`` or by ``extend``.
     n_classes_curve_ : dict
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int

@@ -109,14 +109,9 @@ def class_facts(discovery: Discovery, truth: NDArray[Any] | None = None) -> list
     summaries = discovery.classes_table()
     meant = mostly(class_codes(discovery.labels, discovery.classes), truth, len(summaries))
     return [
-        ClassFacts(k, summary, items(summary.typical), items(_others(summary)), *meant[k])
+        ClassFacts(k, summary, items(summary.typical), items(summary.doubtful), *meant[k])
         for k, summary in enumerate(summaries)
     ]
-
-
-def _others(summary: ClassSummary) -> list[Any]:
-    """The doubtful rows that are not already shown as typical ones."""
-    return [name for name in summary.doubtful if name not in summary.typical]
 
 
 def label_issue_items(discovery: Discovery, n: int = MAX_LABEL_ISSUES) -> list[LabelIssueItem]:
@@ -160,7 +155,7 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     )
     found = f"{to_known:,} were assigned to known classes and {to_new:,} to {_classes(len(with_rows), 'new')}"
     model = discovery.model
-    if model.n_classes is None and hasattr(model, "n_classes_low_"):
+    if hasattr(model, "n_classes_low_"):
         found += (
             f"; the number of classes, {len(classes):,}, was estimated (95 % interval {model.n_classes_low_:,} "
             f"to {model.n_classes_high_:,})"

@@ -156,8 +156,8 @@ def searches(model: DiscoveryEstimator) -> dict[str, list[Trial]]:
 
 
 def count(model: DiscoveryEstimator) -> Count | None:
-    """The estimate of the number of classes; None if it was given."""
-    if model.n_classes is not None or not hasattr(model, "n_classes_low_"):
+    """The estimate of the number of classes, by the fit or an extension; None if it was given."""
+    if not hasattr(model, "n_classes_low_"):
         return None
     curve = sorted((float(along), float(up)) for along, up in getattr(model, "n_classes_curve_", {}).items())
     return Count(model.n_classes_, int(model.n_classes_low_), int(model.n_classes_high_), curve)

@@ -64,7 +64,7 @@ class ClassSummary:
     typical : list
         Ids of the most confident rows; ties (to a percent) are broken by outlier score.
     doubtful : list
-        Ids of the least confident rows, the least confident first.
+        Ids of the least confident rows that are not typical, the least confident first.
     keywords : list of str
         Keywords of its texts, best first; empty without texts.
     """
@@ -108,8 +108,8 @@ def summarise_classes(
     for k, name in enumerate(names):
         rows = by_class[ends[k] : ends[k + 1]]
         confidence = assignments.confidence[rows]
-        best_first = typical_first(assignments, rows)
-        worst_first = np.argsort(confidence, kind="stable")
+        typical = typical_first(assignments, rows)[:N_ROWS]
+        worst_first = rows[np.argsort(confidence, kind="stable")[: 2 * N_ROWS]]
         summaries.append(
             ClassSummary(
                 name=name,
@@ -122,8 +122,8 @@ def summarise_classes(
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
                 nearest_known=names[nearest[k]] if has_prototype[k] else "",
-                typical=assignments.ids[best_first[:N_ROWS]].tolist(),
-                doubtful=assignments.ids[rows[worst_first[:N_ROWS]]].tolist(),
+                typical=assignments.ids[typical].tolist(),
+                doubtful=assignments.ids[worst_first[~np.isin(worst_first, typical)][:N_ROWS]].tolist(),
                 keywords=words[k],
             )
         )
@@ -191,7 +191,7 @@ def _cell(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """The number of labels of a run, of checked labels, and of label issues."""
+    """The number of labels of a run (in a refit, decisions are labels too), of checked labels, and of label issues."""
 
     labels: int
     checked: int
@@ -203,7 +203,8 @@ class LabelCounts:
         if rows.label_quality is None:
             return None
         issues = 0 if rows.suggested is None else int((~unlabelled_rows(rows.suggested)).sum())
-        return cls(int(rows.labelled.sum()), int((~np.isnan(rows.label_quality)).sum()), issues)
+        checked = ~np.isnan(rows.label_quality)
+        return cls(int((rows.labelled | checked).sum()), int(checked.sum()), issues)
 
     def sentence(self, run: StrPath | None = None) -> str:
         """One sentence; with the run folder, it names the command that lists the issues.

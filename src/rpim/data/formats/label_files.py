@@ -58,6 +58,11 @@ def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
     elif path.is_file() and path.suffix.lower() == ".parquet":
         with reading(path):
             names = arrow(".parquet").read_schema(path).names
+    kinds = [kind for kind in ("ids", "truth", "labels") if any(is_called(name, kind) for name in names)]
+    if column is None and len(names) > 1 and kinds == ["ids"]:
+        raise InputError(
+            f"{path} has no column truth, targets or label among {', '.join(names)}: name one with --truth-column."
+        )
     return read_labels(given, ids, column or next((name for name in names if is_called(name, "truth")), None))
 
 
@@ -85,16 +90,20 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_colu
     )
 
 
+def _no_label_column(path: Path, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"{path} has no column label, labels or y among {', '.join(names)}: name one with --label-column "
+        "(label_column)."
+    )
+
+
 def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
     with reading(path), arrow(".parquet").ParquetFile(path) as file:
         schema = file.schema_arrow
         names = schema.names
         label_name = find_column(path, names, "labels", label_column) or (names[0] if len(names) == 1 else None)
         if label_name is None:
-            raise InputError(
-                f"{path} has no column label, labels or y among {', '.join(names)}: "
-                "name one with --label-column (label_column)."
-            )
+            raise _no_label_column(path, names)
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
             return _LabelTable(column_values(file.read(columns=[label_name]).column(label_name)))
@@ -109,6 +118,8 @@ def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, with_c
     """One label per line, blank where there is none, or a table with a header such as id,label."""
     names = file.header
     is_named = any(is_called(name, "labels") for name in names)
+    if label_column is None and not is_named and len(names) > 1 and _id_column(file.path, names, ids) is not None:
+        raise _no_label_column(file.path, names)
     if label_column is None and not (is_named and len(names) > 1):
         cells = _lines_of_txt(file.path) if file.path.suffix.lower() == ".txt" else file.lines()
         return _LabelTable(labels_from_text(cells[1:] if is_named else cells))
