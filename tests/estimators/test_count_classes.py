@@ -12,7 +12,8 @@ from sklearn.datasets import make_blobs
 
 from rpim import RPIM, InfoMaxObjective, InputError, estimate_n_classes
 from rpim._common.progress import Progress
-from rpim.estimators.count_classes import ESTIMATORS, ClassCount, Recapture, count_by_neighbors, count_classes, max_acc
+from rpim.estimators.count_classes import ESTIMATORS, Recapture, count_by_neighbors, count_classes, max_acc
+from rpim.estimators.problem import ClassCount
 
 
 def seeded(seed=0):

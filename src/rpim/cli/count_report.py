@@ -7,7 +7,7 @@ from typing import Any
 
 from rpim._common.errors import InputError, plural
 from rpim._common.files import StrPath, check_writable, replacing
-from rpim.estimators.count_classes import ClassCount
+from rpim.estimators.problem import ClassCount
 
 _PICTURES = (".png", ".svg")
 _CURVES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,9 @@ def discover(
         int | None,
         typer.Option(metavar="M", help="Committee size; 1 is a single fit (default: 16 for rpim, else 1)."),
     ] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Ignore labels, if there are any: cluster all rows into groups.")
+    ] = False,
     namer: Annotated[
         str | None,
         typer.Option(
@@ -133,7 +137,10 @@ def discover(
     quiet: Quiet = False,
     device: Annotated[str | None, typer.Option(help="torch device (default: a GPU if available).")] = None,
 ) -> None:
-    """Assign every row of DATA to a known or new class, and write a run folder."""
+    """Assign every row of DATA to a known or new class, and write a run folder.
+
+    Without any label, the rows are clustered into groups.
+    """
     from rpim.runs.run_folder import check_target
 
     check_workers(ray, workers)
@@ -141,6 +148,7 @@ def discover(
     check_target(output, overwrite)
     from rpim.cli.embed import embed_for_run, read_data
     from rpim.cli.fitting import (
+        check_clusters,
         check_parameters,
         check_problem,
         checkpoint_of,
@@ -163,7 +171,9 @@ def discover(
         weights=weights,
         memory=budget,
     )
-    check_problem(rows, data, n_classes, n_members)
+    if no_labels:
+        rows = dataclasses.replace(rows, labels=None)
+    n_known = check_problem(rows, data, n_classes, n_members, no_labels=no_labels)
     given = {
         "n_members": n_members,
         "trade_off": trade_off,
@@ -181,12 +191,14 @@ def discover(
     if no_normalize:
         model.set_params(normalize=False)
     check_parameters(model)
+    if n_known == 0:
+        check_clusters(model, data, method, preset)
     with spread_over(ray, workers, model) as spread:
         embedded = None
         if not isinstance(rows, FeatureSet):
             embedded = embed_for_run(rows, output, encoder, weights, device, quiet=quiet)
             rows = FeatureSet.read(embedded, memory=budget)
-            check_problem(rows, data, n_classes, n_members)  # some may have been skipped
+            check_problem(rows, data, n_classes, n_members, no_labels=no_labels)  # some may have been skipped
         features = rows
         checkpoint = checkpoint_of(model, features, output, overwrite=overwrite)
         with _resumable(checkpoint, quiet=quiet):

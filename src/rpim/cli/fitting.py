@@ -34,14 +34,17 @@ if TYPE_CHECKING:
 
 
 def check_problem(
-    features: FeatureSet | Items, data: Path, n_classes: int | None = None, n_members: int | None = None
+    features: FeatureSet | Items,
+    data: Path,
+    n_classes: int | None = None,
+    n_members: int | None = None,
+    *,
+    no_labels: bool = False,
 ) -> int:
     """Check the problem before any work, with errors that name the options; return the number of known classes."""
-    if features.labels is None and features.columns:
+    if features.labels is None and features.columns and not no_labels:
         raise missing_labels(data, features.columns)
-    if features.labels is None or features.n_labelled == 0:
-        raise InputError(f"{data} has no labelled row: label some rows of at least two classes, or give --labels FILE.")
-    known = encode_labels(features.labels)[1]
+    known = np.empty(0) if features.labels is None else encode_labels(features.labels)[1]
     if len(known) == 1:
         raise InputError(
             f"The labelled rows of {data} have only one class, {known[0].item()!r}: label rows of at least two classes."
@@ -90,6 +93,16 @@ def make_model(method: str, preset: str, device: str | None, given: dict[str, fl
         checked_device(device)
     estimator: DiscoveryEstimator = model.set_params(device=device, **parameters)
     return estimator
+
+
+def check_clusters(model: DiscoveryEstimator, data: Path, method: str, preset: str) -> None:
+    """Raise an error where the method cannot do without labels."""
+    if model.needs_labels or preset == "paper":
+        which = f"--method {method}" if model.needs_labels else f"--preset {preset}"
+        raise InputError(
+            f"{data} has no labelled row, and {which} needs some: label rows of at least two classes, give --labels "
+            "FILE, or leave it out to cluster the rows."
+        )
 
 
 def check_parameters(model: DiscoveryEstimator) -> None:
@@ -169,7 +182,8 @@ def fit(
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalize=model.normalize)
         where = rows if spread is None else spread(rows)
         with one_line_warnings(show=not quiet):
-            model.fit(where, np.asarray(features.labels), views, checkpoint=checkpoint)
+            labels = np.full(len(features), "") if features.n_labelled == 0 else np.asarray(features.labels)
+            model.fit(where, labels, views, checkpoint=checkpoint)
     except InputError as error:
         raise InputError(as_options(str(error))) from error
     named = source.resolve() if isinstance(source, Path) else source

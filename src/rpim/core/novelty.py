@@ -79,10 +79,11 @@ class PairSimilarity:
 
     @classmethod
     def among(cls, exemplars: Exemplars, generator: torch.Generator) -> PairSimilarity | None:
-        """Estimate both on the labelled exemplars; None if these are too few."""
-        labelled = _some(torch.nonzero(exemplars.labelled).flatten(), generator)
-        cosines, first, second = _pairs(exemplars.rows[labelled])
-        same_class = exemplars.classes[labelled][first] == exemplars.classes[labelled][second]
+        """Estimate both on the labelled exemplars, or on all where none is labelled; None if these are too few."""
+        trusted = exemplars.labelled if bool(exemplars.labelled.any()) else torch.ones_like(exemplars.labelled)
+        rows = _some(torch.nonzero(trusted).flatten(), generator)
+        cosines, first, second = _pairs(exemplars.rows[rows])
+        same_class = exemplars.classes[rows][first] == exemplars.classes[rows][second]
         if not bool(same_class.any()) or bool(same_class.all()):
             return None
         different = cosines[~same_class]

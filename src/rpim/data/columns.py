@@ -198,7 +198,7 @@ def missing_labels(path: Path, columns: Mapping[str, Iterable[Any]]) -> MissingC
     which = f" ({' or '.join(labels[:3])})" if len(labels) > 1 else ""
     return MissingColumn(
         f"{path} has no column called label, only {shown_columns(columns)}: name the one with the labels with "
-        f"--label-column{which}, or give --labels FILE.",
+        f"--label-column{which}, give --labels FILE, or --no-labels to cluster the rows.",
         {"--label-column": labels[0]} if len(labels) == 1 else {},
     )
 

@@ -90,6 +90,8 @@ def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
     ['cat', 'new-1', 'new-2', 'new-3']
     >>> name_new_classes(np.array([0, 4]), 2).tolist()
     [0, 4, 5, 6]
+    >>> name_new_classes(np.array([], dtype=str), 2).tolist()
+    ['group-1', 'group-2']
     """
     if n_new == 0:
         return known
@@ -97,8 +99,8 @@ def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
         first = max(int(np.floor(known.max())) + 1, 0) if len(known) else 0
         fits = known.dtype.kind == "f" or first + n_new - 1 <= np.iinfo(known.dtype).max
         return np.concatenate([known, np.arange(first, first + n_new, dtype=known.dtype if fits else np.int64)])
-    used = {str(name) for name in known}
-    free = (f"new-{number}" for number in itertools.count(1) if f"new-{number}" not in used)
+    used, prefix = {str(name) for name in known}, "new" if len(known) else "group"
+    free = (f"{prefix}-{number}" for number in itertools.count(1) if f"{prefix}-{number}" not in used)
     return np.concatenate([known, np.asarray(list(itertools.islice(free, n_new)))])
 
 

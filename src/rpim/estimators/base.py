@@ -29,9 +29,9 @@ from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine, first_block
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
-from rpim.estimators.count_classes import ClassCount, count_classes
+from rpim.estimators.count_classes import count_classes
 from rpim.estimators.objective import AUTO
-from rpim.estimators.problem import FitProblem
+from rpim.estimators.problem import ClassCount, FitProblem
 from rpim.estimators.scoring import discovery_accuracy
 
 FloatArray = NDArray[np.float32]
@@ -61,6 +61,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         "verbose": ["verbose"],
     }
 
+    needs_labels: ClassVar[bool] = True
+    """Whether some rows must have a label."""
     streams: ClassVar[bool] = False
     """Whether the rows may stay on disk, or be spread over workers."""
     uses_views: ClassVar[bool] = False
@@ -77,7 +79,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
     def fit(
         self,
         X: ArrayLike | RowFiles | Engine,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         views: Sequence[ArrayLike] = (),
         *,
         checkpoint: Checkpoint | None = None,
@@ -88,8 +90,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         ----------
         X : array-like of shape (n_rows, n_features), RowFiles, or what `on_ray` gives
             Embeddings. `RowFiles` stay on disk, and with `on_ray` they are spread over workers (RIM, TIM, PIM, RPIM).
-        y : array-like of shape (n_rows,)
-            The labels of the rows that have one; -1, None, NaN or "" for the others.
+        y : array-like of shape (n_rows,), optional
+            The labels of the rows that have one; -1, None, NaN or "" for the others. Without any label the rows are
+            clustered (RIM, TIM, PIM, RPIM, KMeans).
         views : sequence of array-likes of the shape of X
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         checkpoint : Checkpoint, optional
@@ -117,16 +120,16 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return self
 
     def _problem(
-        self, X: ArrayLike | RowFiles | Engine, y: ArrayLike, progress: Progress
+        self, X: ArrayLike | RowFiles | Engine, y: ArrayLike | None, progress: Progress
     ) -> tuple[FitProblem, NDArray[Any]]:
         """The rows as methods see them and the known classes; the number of classes is still to be set."""
-        if y is None:
+        if y is None and self.needs_labels:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
                 "give a label for each row, with -1, None, NaN or '' for the unlabelled ones."
             )
         engine = self._engine(X)
-        codes, known = self._check_labels(engine.shape[0], y)
+        codes, known = self._check_labels(engine.shape[0], np.full(engine.shape[0], UNLABELLED) if y is None else y)
         generator, device = self._generator(), device_of(self.device)
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
@@ -359,8 +362,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         if values.dtype.kind == "f" and (values[~np.isnan(values)] % 1 != 0).any():
             raise InputError("Unknown label type: continuous values; use integers or text as labels.")
         codes, known = encode_labels(values)
-        if len(known) == 0:
-            raise InputError("No row has a label; label some rows of at least two classes.")
+        if len(known) == 0 and self.needs_labels:
+            raise InputError(
+                f"No row has a label, and {type(self).__name__} needs some: label rows of at least two classes, or use "
+                "RPIM, which clusters rows without labels."
+            )
         if len(known) == 1:
             raise InputError(
                 f"The labelled rows hold only one class, {known.tolist()[0]!r}; label rows of at least two classes."
@@ -421,7 +427,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
+        tags.target_tags.required = self.needs_labels
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 

@@ -20,39 +20,12 @@ from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
+from rpim.estimators.count_groups import N_SPLITS, count_groups
+from rpim.estimators.problem import ClassCount
 from rpim.metrics import IntArray, contingency, matched_rows
 
 ESTIMATORS = ("neighbors", "max-acc", "max-acc-pim")
 """How the number of classes can be estimated; the first is what ``n_classes=None`` does."""
-
-
-@dataclass(frozen=True)
-class ClassCount:
-    """An estimate of the number of classes.
-
-    Parameters
-    ----------
-    n_classes : int
-        Known and new classes together.
-    low, high : int
-        The 95 % interval, as far as the choice of the known classes decides it.
-    curve : dict
-        What the estimate rests on: for each neighborhood the number of classes (``neighbors``), for each number of
-        classes the accuracy on the labelled rows (``max-acc``).
-    chosen : int
-        The point of the curve that was taken.
-    """
-
-    n_classes: int
-    low: int
-    high: int
-    curve: dict[int, float]
-    chosen: int
-
-    def within(self, at_least: int, at_most: int) -> ClassCount:
-        """The same, with every number of classes brought into these bounds."""
-        low, n_classes, high = (min(max(k, at_least), at_most) for k in (self.low, self.n_classes, self.high))
-        return ClassCount(n_classes, low, high, self.curve, self.chosen)
 
 
 NEIGHBORS = (2, 3, 4, 6, 8, 12, 16, 24)
@@ -313,18 +286,23 @@ def count_classes(
     x : (N, D)
         The rows, the labelled ones first.
     labels : (n_labelled,)
-        Codes 0 .. n_known - 1.
+        Codes 0 .. n_known - 1. Without any, groups are counted (`count_groups`).
     method : {"neighbors", "max-acc", "max-acc-pim"}
     preset : {"default", "paper"}
         The budget of Max-ACC: shortened, or as published.
     at_least, at_most : int, optional
         Bounds of the answer: by default the known classes, and so many that a new one has five rows.
     """
-    n_known, n_unlabelled = int(labels.max()) + 1, len(x) - len(labels)
+    n_known, n_unlabelled = int(labels.max()) + 1 if len(labels) else 0, len(x) - len(labels)
     low, high = _bounds(n_known, n_unlabelled, at_least, at_most)
     progress.stage("counting the classes")
     if low == high:
         return ClassCount(low, low, low, {}, low)
+    if n_known == 0:
+        if method != "neighbors":
+            raise InputError(f"The method {method!r} compares with labels, but no row has one: leave it out.")
+        progress.expect(N_SPLITS)
+        return count_groups(x, generator=generator, on_split=lambda: progress.advance(1)).within(low, high)
     if method == "neighbors":
         progress.expect(min(len(labels), MAX_ROWS))
         return count_by_neighbors(x, labels, generator=generator, on_rows=progress.advance).within(low, high)
@@ -347,7 +325,7 @@ def count_classes(
 def _bounds(n_known: int, n_unlabelled: int, at_least: int | None, at_most: int | None) -> tuple[int, int]:
     if n_unlabelled == 0:
         return n_known, n_known
-    low = n_known if at_least is None else at_least
+    low = max(n_known, 2) if at_least is None else at_least
     high = max(low, n_known + n_unlabelled // 5) if at_most is None else min(at_most, n_known + n_unlabelled)
     if at_least is not None and at_least < n_known:
         raise InputError(f"At least {at_least} classes are asked for, but {n_known} are known already: ask for more.")

@@ -64,6 +64,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     learning_rate: Any
     max_iter: Any
     streams = True
+    needs_labels = False
     marginal_rows: Literal["all", "unlabelled"] = "all"
     search_: Search
 
@@ -304,7 +305,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         distil(x, combined.probabilities, head, on_step=lambda: problem.progress.advance(step))
         self.history_ = committee.mean_history(members)
         self.n_iter_ = len(self.history_)
-        if np.isnan(combined.label_check.accuracy):
+        if len(labels) and np.isnan(combined.label_check.accuracy):
             warnings.warn(
                 "No known class has more than one labelled row, so that none could be hidden: what accuracy to expect "
                 "is unknown, and the labels are unchecked. Label more rows.",

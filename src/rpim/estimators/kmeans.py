@@ -65,6 +65,7 @@ class KMeans(GCD):
         Iterations of the best restart.
     """
 
+    needs_labels = False
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"n_init": 10, "max_iter": 100, "n_components": 256},
         "paper": {"n_init": 10, "max_iter": 300, "n_components": None, "normalize": True},

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 from numpy.typing import ArrayLike
 
 from rpim._common.errors import InputError, choose
-from rpim.estimators.count_classes import BUDGETS, ESTIMATORS, ClassCount
+from rpim.estimators.count_classes import BUDGETS, ESTIMATORS
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import AUTO, InfoMaxObjective
+from rpim.estimators.problem import ClassCount
 
 
 class RPIM(InfoMaxEstimator):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rpim._common.errors import InputError
 from rpim._common.parallel import parallel_map
 from rpim.core.head import Head
 from rpim.core.initialization import Start, single_start
@@ -104,6 +105,10 @@ def paper_search(
     initial : Hyperparameters
         The parameters as they were given, and the defaults of the others.
     """
+    if not len(problem.labels):
+        raise InputError(
+            "search='paper' compares with labels, but no row has one: use search='auto', or label some rows."
+        )
     found, search = initial, Search()
     problem.progress.stage("searching lambda and the weight decay")
     n_init = model._resolved("n_init") or PRESETS["paper"]["n_init"]
