@@ -16,6 +16,7 @@ from rpim import RPIM, Discovery, FeatureSet
 from rpim.cli import terminal
 from rpim.explorer.refit import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
+from rpim.runs.decisions import Rename
 from rpim.runs.run_folder import features_of
 
 
@@ -196,3 +197,43 @@ def test_a_folder_of_exported_images_is_not_replaced(animals, refused):
     message = "images exists already, and --overwrite replaces only files: choose another name."
     refused(message, "export", animals, "-o", "images", "--decisions", "--overwrite")
     assert os.listdir("images") == ["mine.txt"]
+
+
+def test_rows_without_labels_become_groups_that_are_named_and_refitted(command):
+    """From nothing labelled to named classes: discover, name two groups, refit."""
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(4), 30)
+    X = np.eye(8)[truth] + random.normal(scale=0.1, size=(120, 8))
+    texts = [f"{['apple', 'boat', 'cloud', 'drum'][c]} number {i}" for i, c in enumerate(truth)]
+    FeatureSet.from_arrays(X, texts=texts).write("rows.npz")
+    code, out, err = command("discover", "rows.npz", "-o", "run", "--n-members", 2)
+    assert (code, err) == (0, "")
+    assert "120 rows, none of them labelled, in 4 groups." in out
+    assert "estimated without labels" in out
+    assert "Without labels its accuracy is unknown" in out
+    assert "known class" not in out
+    assert "nearest known" not in out
+    page = Path("run/report.html").read_text()
+    assert "None of 120 rows is labelled." in page
+    assert "Known classes" not in page
+    assert "new class" not in re.sub(r"(?s)<(script|style).*?</\1>", "", page)
+    bench = Workbench(Path("run"))
+    try:
+        for number, name in enumerate(("fruit", "vehicle")):
+            bench.versions.timeline.decide(0, lambda _, number=number, name=name: Rename(number, name), name)
+        made = plan(bench.versions.state(), bench.labelled, bench.versions[0].confidence)
+        write_job(Path("job.npz"), made, 0, 1)
+    finally:
+        bench.versions.store.close()
+    refit_run(Path("run"), Path("job.npz"), Path("run/refits/0001"))
+    refitted = Discovery.load("run/refits/0001")
+    assert refitted.model.known_classes_.tolist() == ["fruit", "vehicle"]
+    assert len(refitted.classes) == 4
+
+
+def test_labels_are_ignored_on_request(animals_features, command):
+    animals_features.write("f.npz")
+    code, out, _ = command("discover", "f.npz", "-o", "run", "--no-labels", "--n-classes", 4, "--n-members", 2)
+    assert code == 0
+    assert "none of them labelled, in 4 groups" in out
+    assert Discovery.load("run").classes.tolist() == ["group-1", "group-2", "group-3", "group-4"]

@@ -407,7 +407,7 @@ def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
 
 def test_embedding_needs_labels_only_to_discover(command, digits, lite0):
     model = ("--encoder", "tf_efficientnet_lite0", "--weights", lite0)
-    code, _, err = command("discover", digits / "zero", "-o", "run", *model)
+    code, _, err = command("discover", digits / "zero", "-o", "run", "--method", "gcd", *model)
     assert code == 2
     assert "has no labelled row" in err  # before anything is embedded
     assert not list(Path().iterdir())

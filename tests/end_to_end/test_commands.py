@@ -453,8 +453,14 @@ BAD_INPUT = {
     "three dimensions": (lambda: save("d.npz", X.reshape(300, 4, 2)), r"X has shape \(300, 4, 2\)"),
     "zero rows": (lambda: save("d.npz", X[:0], LABELS[:0]), r"X has shape \(0, 8\), so it has no rows"),
     "all-zero row": (lambda: save("d.npz", with_value(3, 0.0)), r"1 row \(3\) of zeros only"),
-    "no labels": (lambda: save("d.npz", labels=None), "d.npz has no labelled row: label some rows"),
-    "no labelled row": (lambda: save("d.npz", labels=np.full(300, "")), "d.npz has no labelled row"),
+    "no labels, and a method that needs some": (
+        lambda: (save("d.npz", labels=None), "--method", "gcd"),
+        "d.npz has no labelled row, and --method gcd needs some: label rows of at least two classes",
+    ),
+    "no labels, and the paper's search": (
+        lambda: (save("d.npz", labels=np.full(300, "")), "--preset", "paper"),
+        "d.npz has no labelled row, and --preset paper needs some",
+    ),
     "nothing unlabelled": (lambda: save("d.npz", labels=WORDS), "Every row of d.npz is labelled, so there is nothing"),
     "one known class": (lambda: save("d.npz", labels=of_one_class()), "have only one class, 'ant': label rows"),
     "n_classes": (

@@ -210,11 +210,9 @@ def test_principal_directions_are_kept_and_used_for_new_rows(problem):
 @pytest.mark.parametrize(
     ("labels", "parameters", "message"),
     [
-        (lambda y: np.full_like(y, -1), {}, "No row has a label"),
         (lambda y: np.where(y == 0, 0, -1), {}, "only one class, 0"),
         (lambda y: y, {"n_classes": 3}, r"n_classes=3 is smaller than the number of known classes \(4\)"),
         (lambda y: y, {"n_classes": 500}, r"n_classes=500 is larger than the number of rows \(180\)"),
-        (lambda y: None, {}, "requires y to be passed"),
         (lambda y: np.where(y == 0, np.inf, y), {}, "infinity"),
     ],
 )
@@ -222,6 +220,38 @@ def test_bad_input_is_one_clear_sentence(labels, parameters, message, problem):
     X, y, _ = problem
     with pytest.raises(InputError, match=message):
         RPIM(**{"n_classes": 6, **QUICK, **parameters}).fit(X, labels(y))
+
+
+@pytest.mark.parametrize("labels", [None, [""] * 180])
+def test_methods_that_need_labels_say_so(labels, problem):
+    with pytest.raises(InputError, match="GCD requires y" if labels is None else "No row has a label, and GCD needs"):
+        GCD(6).fit(problem[0], labels)
+
+
+@pytest.mark.parametrize("method", [RPIM, PIM, RIM, TIM, KMeans])
+def test_rows_without_labels_are_clustered(method, problem):
+    X, _, truth = problem
+    model = method(6, random_state=0).fit(X)
+    assert model.classes_.tolist() == list(range(6))
+    assert len(model.known_classes_) == 0
+    assert gcd_accuracy(truth, model.labels_, known=[]).all > 0.95
+    assert (model.predict(X) == model.labels_).all()
+    named = method(6, random_state=0).fit(X, [""] * len(X))
+    assert named.classes_.tolist() == [f"group-{k}" for k in range(1, 7)]
+
+
+def test_the_number_of_groups_is_estimated_and_extended(problem):
+    X, _, truth = problem
+    model = RPIM(n_members=2, random_state=0).fit(X[truth < 5])
+    assert (model.n_classes_, model.n_classes_low_ <= 5 <= model.n_classes_high_) == (5, True)
+    model.extend(X[truth == 5])
+    assert model.classes_.tolist() == list(range(6))
+    assert (model.labels_ == 5).all()
+
+
+def test_the_published_search_needs_labels(problem):
+    with pytest.raises(InputError, match="search='paper' compares with labels, but no row has one"):
+        PIM(6, preset="paper").fit(problem[0])
 
 
 def test_everything_labelled_warns_and_trains(problem):

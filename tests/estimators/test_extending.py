@@ -114,8 +114,13 @@ def test_familiar_rows_bring_no_class(blobs):
 
 
 def test_memory_without_labelled_pairs_says_nothing(blobs):
+    memory = told_blobs(blobs)
+    assert PairSimilarity.among(dataclasses.replace(memory, labelled=memory.classes == 0), seeded()) is None
+
+
+def test_memory_without_labels_takes_its_classes_for_labels(blobs):
     memory = dataclasses.replace(told_blobs(blobs), labelled=torch.zeros(120, dtype=torch.bool))
-    assert PairSimilarity.among(memory, seeded()) is None
+    assert PairSimilarity.among(memory, seeded()) == PairSimilarity.among(told_blobs(blobs), seeded())
     assert n_classes_to_add(arriving(blobs, [25], unfamiliarity=0.9)[0], None, seeded()) == 0
 
 

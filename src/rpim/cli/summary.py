@@ -53,13 +53,14 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
         if doubtful:
             console.print(
                 Text(
-                    f"{len(doubtful):,} of {plural(len(new), 'new class')} {'is' if len(doubtful) == 1 else 'are'} "
-                    f"unstable (below {UNSTABLE:.0%}): the members of the committee disagree about their rows. "
-                    "Inspect some rows before you rely on such a class."
+                    f"{len(doubtful):,} of {plural(len(new), 'new class' if known else 'group')} "
+                    f"{'is' if len(doubtful) == 1 else 'are'} unstable (below {UNSTABLE:.0%}): the members of the "
+                    "committee disagree about their rows. Inspect some rows before you rely on them."
                 )
             )
-    console.print()
-    console.print(_known_classes(known))
+    if known:
+        console.print()
+        console.print(_known_classes(known))
 
 
 def print_extension(console: Console, before: Discovery, after: Discovery, n_rows: int) -> None:
@@ -142,6 +143,8 @@ def _overview(discovery: Discovery, known: list[ClassSummary], new: list[ClassSu
         f"Of the {unlabelled:,} unlabelled rows, {to_known:,} were assigned to known classes "
         f"and {unlabelled - to_known - left_out:,} to {plural(len(new), 'new class')}.",
     ]
+    if not known:
+        lines = [f"{plural(len(discovery), 'row')}, none of them labelled, in {plural(len(new), 'group')}."]
     lines += _estimated_count(discovery)
     if left_out:
         lines.append(f"{left_out:,} rows were rejected as outliers.")
@@ -153,6 +156,11 @@ def _estimated_count(discovery: Discovery) -> list[str]:
     if not hasattr(discovery.model, "n_classes_low_"):
         return []
     low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
+    if not len(discovery.model.known_classes_):
+        return [
+            f"The number of groups was estimated without labels ({low:,} to {high:,} in halves of the rows). Finer "
+            "classes may exist: give --n-classes to look for more."
+        ]
     n_classes = plural(len(discovery.classes), "class")
     return [f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,})."]
 
@@ -162,6 +170,11 @@ def trust_sentence(model: DiscoveryEstimator) -> str:
     n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
     if n_members == 1:
         return "This is a single fit: its confidence is not calibrated, and usually too high."
+    if not len(model.known_classes_):
+        return (
+            f"A committee of {n_members} fits. Without labels its accuracy is unknown: name some groups in the "
+            "explorer and refit."
+        )
     if math.isnan(accuracy):
         return f"A committee of {n_members} fits; its expected accuracy could not be estimated."
     return (
@@ -271,7 +284,10 @@ def _new_classes(discovery: Discovery, new: list[ClassSummary], width: int) -> R
             )
         )
     last = "typical rows" if texts is None else "suggested name, typical"
-    columns = ("new class", "rows", "confidence", "stability", "nearest known", last)
+    columns = ["new class", "rows", "confidence", "stability", "nearest known", last]
+    if not len(discovery.model.known_classes_):
+        columns = ["group", *columns[1:4], last]
+        return class_table(columns, [(*row[:4], row[5]) for row in rows])
     return class_table(columns, rows, words=("nearest known",))
 
 

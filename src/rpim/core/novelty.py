@@ -88,7 +88,7 @@ class PairSimilarity:
             return None
         different = cosines[~same_class]
         theta = different.kthvalue(max(1, round((1.0 - _CHANCE_RATE) * len(different)))).values
-        of_pair = exemplars.classes[labelled][first[same_class]]
+        of_pair = exemplars.classes[rows][first[same_class]]
         similar = torch.bincount(of_pair, weights=(cosines[same_class] > theta).double())
         pairs = torch.bincount(of_pair).double()
         similar, pairs = similar[pairs > 0], pairs[pairs > 0]  # (n_classes,)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.signal import find_peaks
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -29,6 +30,7 @@ N_SPLITS = 5
 HALF = 2000
 """Largest number of rows in a half: Ward's clustering takes the square of it."""
 _N_DIRECTIONS = 128
+_PROMINENCE = 0.02  # how far the curve falls on both sides of a peak
 _ROWS_PER_GROUP = 6  # in a half, at the largest K
 
 FloatArray = NDArray[np.float64]
@@ -86,16 +88,14 @@ def candidates(n_rows: int) -> list[int]:
 
 
 def last_peak(values: FloatArray) -> int:
-    """The place of the last local maximum of a curve, smoothed over three points.
+    """The place of the last peak that stands out of the noise; the end of it if it is flat.
 
-    >>> last_peak(np.array([0.9, 0.5, 0.6, 0.8, 0.7, 0.5, 0.4]))
-    3
+    >>> last_peak(np.array([0.5, 0.8, 0.8, 0.6, 0.4, 0.41, 0.4]))
+    2
     """
-    smooth = np.convolve(np.pad(values, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
-    for place in range(len(smooth) - 2, 0, -1):
-        if smooth[place] >= smooth[place - 1] and smooth[place] > smooth[place + 1]:
-            return place
-    return int(smooth.argmax())
+    low = float(values.min()) - 1.0
+    _, found = find_peaks(np.pad(values, 1, constant_values=low), prominence=_PROMINENCE, plateau_size=1)
+    return int(found["right_edges"][-1]) - 1
 
 
 def _assignments(x: Tensor, half: Tensor, grid: list[int]) -> list[NDArray[np.int64]]:

@@ -154,20 +154,28 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         f"{_classes(n_known, 'known')}. The other {n_unlabelled:,} rows belong to known or new classes."
     )
     found = f"{to_known:,} were assigned to known classes and {to_new:,} to {_classes(len(with_rows), 'new')}"
-    model = discovery.model
+    if not n_known:
+        asked = f"None of {plural(len(discovery), 'row')} is labelled."
+        found = f"They were clustered into {plural(len(with_rows), 'group')}"
+    model, noun = discovery.model, "new class" if n_known else "group"
     if hasattr(model, "n_classes_low_"):
+        low, high = model.n_classes_low_, model.n_classes_high_
         found += (
-            f"; the number of classes, {len(classes):,}, was estimated (95 % interval {model.n_classes_low_:,} "
-            f"to {model.n_classes_high_:,})"
+            f"; the number of classes, {len(classes):,}, was estimated (95 % interval {low:,} to {high:,})"
+            if n_known
+            else f", a number that was estimated without labels ({low:,} to {high:,} in halves of the rows); finer "
+            "classes may exist"
         )
     unstable = [one for one in with_rows if one.summary.stability < UNSTABLE]
     numbers = [
         (f"{len(discovery):,}", "rows"),
         (f"{n_known:,}", "known classes"),
-        (f"{len(with_rows):,}", "new classes"),
+        (f"{len(with_rows):,}", "new classes" if n_known else "groups"),
         (_percent(to_new / n_unlabelled if n_unlabelled else math.nan), "of the unlabelled rows are in new classes"),
         (_percent(_mean(discovery.confidence[~labelled & ~left_out])), "mean confidence of the unlabelled rows"),
     ]
+    if not n_known:
+        numbers = [one for one in numbers if "classes" not in one[1]]
     accuracy = getattr(model, "expected_accuracy_", math.nan)
     if not math.isnan(accuracy):
         numbers.append((_percent(accuracy), "expected accuracy on known classes"))
@@ -177,12 +185,12 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     empty = sum(not one.summary.known and not one.summary.rows for one in classes)
     if empty:
         notes.append(
-            f"{_classes(empty, 'new')} ended without rows, so there may be fewer classes: refit with --n-classes "
+            f"{plural(empty, noun)} ended without rows, so there may be fewer classes: refit with --n-classes "
             f"{len(classes) - empty}, or without it to estimate the number."
         )
     if unstable:
         notes.append(
-            f"{len(unstable):,} of {_classes(len(with_rows), 'new')} {'is' if len(unstable) == 1 else 'are'} unstable: "
+            f"{len(unstable):,} of {plural(len(with_rows), noun)} {'is' if len(unstable) == 1 else 'are'} unstable: "
             "the members of the committee disagree about their rows. Such classes are marked; inspect some rows before "
             "you rely on them."
         )
@@ -197,6 +205,11 @@ def trust(discovery: Discovery) -> list[str]:
     counts = LabelCounts.of(discovery.assignments)
     if n_members == 1:
         said = ["This is a single fit: its confidence is not calibrated, and usually too high."]
+    elif not len(discovery.model.known_classes_):
+        said = [
+            f"This is the consensus of a committee of {n_members} fits. Without labels its accuracy is unknown. Name "
+            "some groups in the explorer and refit: the named rows count as labels."
+        ]
     elif math.isnan(accuracy):
         said = [
             f"This is the consensus of a committee of {n_members} fits. No label could be held out, so the expected "

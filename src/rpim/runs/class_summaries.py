@@ -121,7 +121,7 @@ def summarise_classes(
                 mean_confidence=float(confidence.mean()) if len(rows) else math.nan,
                 confident_share=float((confidence > CONFIDENT).mean()) if len(rows) else math.nan,
                 stability=math.nan if stability is None else float(stability[k]),
-                nearest_known=names[nearest[k]] if has_prototype[k] else "",
+                nearest_known=names[nearest[k]] if n_known and has_prototype[k] else "",
                 typical=assignments.ids[typical].tolist(),
                 doubtful=assignments.ids[worst_first[~np.isin(worst_first, typical)][:N_ROWS]].tolist(),
                 keywords=words[k],
@@ -147,7 +147,9 @@ def typical_first(assignments: Assignments, rows: NDArray[np.int64]) -> NDArray[
 
 
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:
-    """The index of the other known class with the largest cosine similarity of prototypes. (K,)"""
+    """The index of the other known class with the largest cosine similarity of prototypes; 0 without any. (K,)"""
+    if n_known == 0:
+        return np.zeros(len(prototypes), dtype=np.int64)
     unit = normalize(prototypes, dim=1)
     cosines = unit @ unit[:n_known].T  # (K, n_known)
     cosines.fill_diagonal_(-math.inf)
@@ -199,8 +201,8 @@ class LabelCounts:
 
     @classmethod
     def of(cls, rows: Assignments) -> LabelCounts | None:
-        """Count them; None without a committee."""
-        if rows.label_quality is None:
+        """Count them; None without a committee, or without a label."""
+        if rows.label_quality is None or not rows.labelled.any():
             return None
         issues = 0 if rows.suggested is None else int((~unlabelled_rows(rows.suggested)).sum())
         checked = ~np.isnan(rows.label_quality)
