@@ -18,8 +18,8 @@ def test_square_roots_keep_their_sign_and_are_scaled_to_unit_length():
 
 
 @pytest.mark.parametrize("kind", [KMeans, PIM, RPIM])
-@pytest.mark.parametrize(("shift", "expected"), [(0.0, "sqrt"), (-0.5, True)])
-def test_auto_takes_square_roots_where_no_value_is_negative(kind, shift, expected):
+@pytest.mark.parametrize(("shift", "expected"), [(0.0, "sqrt"), (-0.5, True), (1.0, True)])
+def test_auto_takes_square_roots_of_features_as_after_a_relu(kind, shift, expected):
     X, y = nonnegative_blobs()
     automatic = kind(n_classes=3, random_state=0).fit(X + shift, y)
     assert automatic.normalize_ == expected

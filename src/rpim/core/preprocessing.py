@@ -68,14 +68,22 @@ class Preprocessing:
         return torch.from_numpy(unit_rows(rows) if self.normalize else rows).to(self.device)
 
 
-def suits_square_root(rows: NDArray[np.floating]) -> bool:
-    """Whether no value is negative, as after a ReLU.
+HEAVY_TAIL = 6.0
+"""E[x^4] / E[x^2]^2 of an exponential distribution; 3 is a half-normal one."""
 
-    The square root of such features evens out the few large values of a row. The inner product of two rows is then
+
+def suits_square_root(rows: NDArray[np.floating]) -> bool:
+    """Whether no value is negative and a few large values dominate, as in the features of a network after a ReLU.
+
+    The square root of such features evens out the large values of a row. The inner product of two rows is then
     Hellinger's affinity (for images: Arandjelović and Zisserman, "Three things everyone should know to improve object
     retrieval", CVPR 2012).
 
-    >>> suits_square_root(np.array([[0.0, 4.0], [9.0, 1.0]])), suits_square_root(np.array([[0.0, -1.0]]))
-    (True, False)
+    >>> sparse = np.eye(8) + 0.01
+    >>> suits_square_root(sparse), suits_square_root(-sparse), suits_square_root(np.ones((8, 8)))
+    (True, False, False)
     """
-    return bool((rows >= 0).all())
+    if bool((rows < 0).any()):
+        return False
+    squares = unit_rows(np.asarray(rows, dtype=np.float32)).astype(np.float64) ** 2
+    return bool((squares**2).mean() > HEAVY_TAIL * squares.mean() ** 2)

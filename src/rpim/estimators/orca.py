@@ -104,7 +104,7 @@ class ORCA(TwoViewEstimator):
         Number of principal components of the embeddings to keep; ``None`` keeps all.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        where no value is negative, as after a ReLU, else True.
+        for features as after a ReLU (none is negative, and few are large), else True.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None

@@ -86,7 +86,7 @@ class RIM(UnsearchedEstimator):
         ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        where no value is negative, as after a ReLU, else True; with ``preset="paper"`` always True.
+        for features as after a ReLU (none is negative, and few are large), else True; with ``preset="paper"`` always True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.
