@@ -73,7 +73,7 @@ class RPIM(InfoMaxEstimator):
     ----------
     labels_ : ndarray of shape (n_rows,)
         The class of every row of ``fit``; labelled rows keep their label.
-    classes_ : ndarray of shape (n_classes_,)
+    classes_ : ndarray of shape (n_classes,)
         All classes, the known ones first.
     known_classes_ : ndarray
         The classes with labels in ``fit``.
@@ -93,7 +93,7 @@ class RPIM(InfoMaxEstimator):
         The principal components that were kept; ``None`` where all features are.
     n_members_ : int
         Number of members that were trained.
-    stability_ : ndarray of shape (n_classes_,)
+    stability_ : ndarray of shape (n_classes,)
         How well the members reproduce each class, from 0 to 1: the mean Jaccard index of the class and its match in a
         member. NaN where a class has no unlabelled row. A single fit has none.
     expected_accuracy_ : float
@@ -210,6 +210,11 @@ def estimate_n_classes(
         Makes the estimate repeatable.
     verbose : bool
         Show progress with the time left on a terminal.
+
+    Returns
+    -------
+    ClassCount
+        ``n_classes``, the interval from ``low`` to ``high``, and the ``curve`` that it rests on.
 
     Examples
     --------
