@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import rpim
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -57,3 +59,8 @@ def test_the_source_distribution_builds_the_site_and_the_tests(dist):
     wanted = {"docs/conf.py", "docs/index.md", "examples/tutorials/questions.csv", "tests/conftest.py", "CITATION.cff"}
     assert wanted <= held
     assert not any(name.startswith(("docs/generated/", "build/")) for name in held)
+
+
+def test_the_citation_names_this_version():
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {rpim.__version__}" in lines
