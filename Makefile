@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test bench lint install clean
+.PHONY: help demo quick test bench docs docs-serve dist lint install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,16 @@ test: lint ## set up and run every check: style, types, layers, all tests
 bench: $(VENV)/.installed ## speed and memory against a plain reference; DATA=FOLDER for real embeddings
 	$(BIN)/python benchmarks/speed.py $(if $(DATA),--data $(DATA))
 
+docs: $(VENV)/.installed-dev ## build the documentation site into build/docs, running the tutorials and the gallery
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
+docs-serve: docs ## build the site and show it at http://localhost:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs 8000
+
+dist: $(VENV)/.installed-dev ## build the source distribution and the wheel into dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
 install: $(VENV)/.installed ## make .venv with the package in it
 
 lint: $(VENV)/.installed-dev ## style, types and layers alone
@@ -32,7 +42,7 @@ lint: $(VENV)/.installed-dev ## style, types and layers alone
 	$(BIN)/lint-imports
 
 clean: ## remove .venv and what the tools left behind
-	rm -rf $(VENV) rpim-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) rpim-demo build dist docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

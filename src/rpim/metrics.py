@@ -88,6 +88,11 @@ def gcd_accuracy(truth: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> GC
     known : array-like
         The true classes that had labels.
 
+    Returns
+    -------
+    GCDAccuracy
+        ``all``, ``known`` and ``unknown``, each from 0 to 1.
+
     Examples
     --------
     >>> gcd_accuracy([0, 0, 1, 1], ["a", "a", "b", "a"], known=[0])
@@ -174,8 +179,15 @@ def expected_calibration_error(
         The probability of the class that a row was given.
     right : array-like of shape (n,)
         Whether that class is the true one.
+    n_bins : int
+        Number of bins.
     weights : array-like of shape (n,), optional
         What a row counts; one each where not given.
+
+    Returns
+    -------
+    float
+        From 0, perfectly calibrated, to 1.
 
     Examples
     --------

@@ -105,6 +105,34 @@ class FeatureSet:
     ) -> FeatureSet:
         """Build a feature set from arrays; X is not copied unless its type has to change.
 
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features), or RowFiles
+            The features.
+        labels : array-like of shape (n_rows,), optional
+            The labels of the rows that have one; -1, None, NaN or "" for the others.
+        ids : array-like of shape (n_rows,), optional
+            Unique names of the rows; by default their numbers.
+        truth : array-like of shape (n_rows,), optional
+            True classes, for evaluation only.
+        views : iterable of array-likes of the shape of X
+            Augmented views of the same items.
+        texts, paths : iterable of str, optional
+            The text of each row, or the path of its image.
+        split : array-like of shape (n_rows,), optional
+            The split of each row, such as "train" or "test".
+        columns : mapping of str to array-like, optional
+            Metadata columns.
+        metadata : mapping, optional
+            JSON-able facts about the whole set, such as its encoder.
+        first_row : int
+            The number of the first row in its file, if these rows are a block of it.
+
+        Returns
+        -------
+        FeatureSet
+            The checked feature set.
+
         Raises
         ------
         InputError
@@ -170,6 +198,11 @@ class FeatureSet:
             The column (or .npz key) with the split of each row, if it is not called split.
         memory : int or str, optional
             What a fit may use in all, such as "4GB" or "4GiB"; by default a share of the free memory.
+
+        Returns
+        -------
+        FeatureSet
+            The features, with their labels, ids and metadata.
         """
         given, path = path, Path(path)
         in_path = None if labels is not None else label_column
@@ -198,6 +231,13 @@ class FeatureSet:
         """Write an .npz or .parquet file; the file appears once it is complete.
 
         An .npz pads every string to the longest one; choose .parquet for long texts.
+
+        Parameters
+        ----------
+        path : path of an .npz or .parquet file
+            The file to write.
+        overwrite : bool
+            Replace an existing file.
         """
         columns = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         write_features(Path(path), columns, overwrite)
@@ -226,7 +266,18 @@ class FeatureSet:
         return int(self.labelled.sum())
 
     def rows_of_views(self, normalize: bool = True) -> list[FloatArray]:
-        """The rows of each of `views`, as `rows` returns them."""
+        """Copy the rows of each of `views`, as `rows` does.
+
+        Parameters
+        ----------
+        normalize : bool
+            Scale rows to unit length.
+
+        Returns
+        -------
+        list of ndarray of shape (n_rows, n_features)
+            One matrix per view.
+        """
         return [self.rows(normalize, view=k) for k in range(2, 2 + len(self.views))]
 
     def rows(self, normalize: bool = True, dtype: DTypeLike = np.float32, *, view: int = 1) -> FloatArray:
@@ -235,9 +286,16 @@ class FeatureSet:
         Parameters
         ----------
         normalize : bool
-        dtype : dtype of the result
+            Scale rows to unit length.
+        dtype : dtype
+            Type of the result.
         view : int
             1 for X, 2 for the first of `views`, and so on.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            The rows.
         """
         if not 1 <= view <= 1 + len(self.views):
             raise InputError(f"view {view} was asked for but the features have views 1 to {1 + len(self.views)}.")
@@ -250,7 +308,20 @@ class FeatureSet:
         return out
 
     def blocks(self, normalize: bool = True, n_rows: int = 8192) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield what `rows` returns, `n_rows` at a time: rows on disk need not fit into memory."""
+        """Yield what `rows` returns, `n_rows` at a time: rows on disk need not fit into memory.
+
+        Parameters
+        ----------
+        normalize : bool
+            Scale rows to unit length.
+        n_rows : int
+            Number of rows per block.
+
+        Yields
+        ------
+        (slice, ndarray)
+            Which rows, and their values.
+        """
         for block, part in row_blocks_of(self.X, n_rows):
             out = np.empty(part.shape, dtype=np.float32)
             _refuse_zeros("X", self._scaled("X", part, normalize, block.start, out))
@@ -274,9 +345,14 @@ class FeatureSet:
         return zero
 
     def fingerprint(self) -> str:
-        """SHA-256 of the features (as float32), labels and ids, the same for float16 and float32 of equal values.
+        """Compute the SHA-256 of the features (as float32), labels and ids.
 
         Views, texts, paths, split, truth, columns and metadata are left out. It is computed once, and kept.
+
+        Returns
+        -------
+        str
+            In hexadecimal digits; the same for float16 and float32 of equal values.
 
         Examples
         --------
@@ -300,7 +376,13 @@ class FeatureSet:
         return digest.hexdigest()
 
     def quick_fingerprint(self) -> str:
-        """The `fingerprint`, or for rows on disk a digest of the names, sizes and dates of their files."""
+        """Compute the `fingerprint`, or for rows on disk a digest of the names, sizes and dates of their files.
+
+        Returns
+        -------
+        str
+            In hexadecimal digits.
+        """
         if not isinstance(self.X, RowFiles):
             return self.fingerprint()
         digest = hashlib.sha256(repr(self.X.state()).encode())
@@ -309,7 +391,17 @@ class FeatureSet:
         return digest.hexdigest()
 
     def subset(self, index: ArrayLike | slice) -> FeatureSet:
-        """The rows at `index` (positions, a mask or a slice), in that order; a slice of a memory map stays one.
+        """Select rows, in the order given; a slice of a memory map stays one.
+
+        Parameters
+        ----------
+        index : array-like or slice
+            Positions, a mask or a slice.
+
+        Returns
+        -------
+        FeatureSet
+            These rows.
 
         Examples
         --------

@@ -99,7 +99,18 @@ class RowFiles:
         return f"RowFiles({self.shape[0]:,} x {self.shape[1]} {self.dtype} in {self.path})"
 
     def span(self, start: int, stop: int) -> RowFiles:
-        """The rows from `start` to `stop`, as `RowFiles`."""
+        """Select the rows from `start` to `stop`, as `RowFiles`.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the row after the last.
+
+        Returns
+        -------
+        RowFiles
+            These rows, still on disk.
+        """
         span = copy.copy(self)
         span._first, span.shape = self._first + start, (stop - start, self.shape[1])
         return span
@@ -110,11 +121,28 @@ class RowFiles:
         return [part.path for part in self._parts]
 
     def state(self) -> list[tuple[str, int, int]]:
-        """The path, size and date of each file, which change if the rows do."""
+        """List the path, size and date of each file, which change if the rows do.
+
+        Returns
+        -------
+        list of (str, int, int)
+            One entry per file.
+        """
         return [(os.fspath(path.resolve()), (at := path.stat()).st_size, at.st_mtime_ns) for path in self.files]
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[Path, int, int]]:
-        """The files that hold the rows from `start` to `stop`, and the range of rows in each."""
+        """List the files that hold the rows from `start` to `stop`, and the range of rows in each.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the row after the last.
+
+        Yields
+        ------
+        (path, int, int)
+            A file, its first row, and the row after the last.
+        """
         for part, begin, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
             if begin < stop and end > start:
                 yield part.path, int(max(start - begin, 0)), int(min(stop, end) - begin)
@@ -134,7 +162,18 @@ class RowFiles:
         return self.take(np.atleast_1d(wanted))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Matrix:
-        """Read rows by number, in the order given, in one pass over the files. (n, D)"""
+        """Read rows by number, in the order given, in one pass over the files.
+
+        Parameters
+        ----------
+        rows : ndarray of int, of shape (n,)
+            Numbers of rows.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+            The rows.
+        """
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         if len(rows) == 0:
             return out
@@ -150,9 +189,21 @@ class RowFiles:
         return self[:].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, start: int = 0, stop: int | None = None, size: int | None = None) -> Iterator[tuple[int, Matrix]]:
-        """Read the rows from `start` to `stop`: yields the number of the first row of each block, and the block.
+        """Read the rows from `start` to `stop`, block by block.
 
         Every block but the last has `size` rows, also across files. Another thread reads ahead.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            The first row, and the row after the last; by default all rows.
+        size : int, optional
+            Number of rows per block; by default those of 32 MB.
+
+        Yields
+        ------
+        (int, ndarray)
+            The number of the first row of the block, and the block.
         """
         stop = len(self) if stop is None else min(stop, len(self))
         size = size or max(1, READ_BYTES // (self.shape[1] * self.dtype.itemsize))

@@ -134,9 +134,15 @@ def embed(
     Parameters
     ----------
     items : Items
+        What `read_source` returns.
     encoder : Encoder, str or None
         A name is opened by `open_encoder` with `weights` and `device`; None is the default for the kind of items.
     output : path of the .parquet or .npz file
+        The file to write.
+    weights : path, optional
+        Local weights of the encoder, instead of those of the hub.
+    device : str, optional
+        A torch device; by default a GPU where there is one.
     views : int
         Number of augmented views per image to embed as well: ``view_2``, ``view_3``, ...
     batch_size : int, optional
@@ -151,6 +157,11 @@ def embed(
         Keep `output` if it holds these items, embedded by this encoder.
     verbose : bool
         Show progress on a terminal.
+
+    Returns
+    -------
+    EmbeddingReport
+        The number of items embedded, resumed and skipped, and the time taken.
 
     Raises
     ------

@@ -52,6 +52,7 @@ def finetune(
     items : Items
         Images, some of them labelled. Those of the split "test" are excluded, so that they stay unseen.
     encoder : TimmEncoder
+        The encoder to start from.
     output : path of the .safetensors file to write
         A self-contained encoder. An interrupted training resumes from ``OUTPUT.checkpoint``.
     epochs : int
@@ -67,6 +68,7 @@ def finetune(
         Augmented views per image, computed once up to the last block and cached on disk. 0 draws new views in every
         epoch, which costs a pass through the whole encoder.
     seed : int
+        Of the batches and the augmented views.
     overwrite : bool
         Whether `output` may be replaced.
     verbose : bool

@@ -63,6 +63,11 @@ def read_source(
     label_column, text_column : str, optional
         The columns of a table, where they are not called label and text.
 
+    Returns
+    -------
+    Items
+        What to embed, with labels and metadata columns.
+
     Raises
     ------
     InputError

@@ -173,6 +173,11 @@ def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[Callabl
         One per core by default. Each has a shard of the rows: the workers read the files of `RowFiles` themselves, so
         all machines must see them; an array is sent to the workers. The members of a committee run as tasks.
 
+    Yields
+    ------
+    callable
+        Spreads an array or `RowFiles` over the workers; its result is given to ``fit`` as X.
+
     Examples
     --------
     >>> from rpim import RPIM, on_ray

@@ -97,6 +97,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
         checkpoint : Checkpoint, optional
             Where to save the progress of the fit, and to resume from (RIM, TIM, PIM, RPIM).
+
+        Returns
+        -------
+        DiscoveryEstimator
+            The fitted estimator itself.
         """
         self._validate_params()
         with Progress(self.verbose, "preparing") as progress:
@@ -245,9 +250,19 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return getattr(self, name)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class of each row, known or discovered, for rows seen or unseen.
+        """Predict the class of each row, known or discovered, for rows seen or unseen.
 
         Where the fit left rows out (``abstain``), a row that fits no better than those has none: -1, NaN or "".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes, in the type of the labels.
         """
         rows = self._rows_like_fitted(X)
         codes = np.empty(len(rows), dtype=np.int64)
@@ -280,7 +295,20 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return classes
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
-        """``fit(X, y).labels_``: the class of every row; labelled rows keep their label."""
+        """Fit, and return ``labels_``: the class of every row; labelled rows keep their label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Embeddings.
+        y : array-like of shape (n_rows,)
+            The labels of the rows that have one; -1, None, NaN or "" for the others.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes, in the type of the labels.
+        """
         labels: NDArray[Any] = self.fit(X, y).labels_
         return labels
 
@@ -296,19 +324,57 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             Rows, seen or unseen.
         y : array-like of shape (n_rows,)
             The true labels; -1, None, NaN or "" where they are unknown.
+
+        Returns
+        -------
+        float
+            Share of the labelled rows in their class, or in the class matched with it.
         """
         return discovery_accuracy(y, self.predict(X), self.known_classes_, self.new_classes_)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """The probability of each class (columns as in ``classes_``) for each row."""
+        """Compute the probability of each class for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities, in the order of ``classes_``.
+        """
         return self._proba_and_score(X)[0]
 
     def outlier_scores(self, X: ArrayLike) -> FloatArray:
-        """How little each row fits any class: the larger, the less. Comparable between rows of one model alone."""
+        """Compute how little each row fits any class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            The larger, the less a row fits. Comparable between rows of one model alone.
+        """
         return self._proba_and_score(X)[1]
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """The refined embedding h(x) of each row, in the directions that the training kept."""
+        """Compute the refined embedding h(x) of each row, in the directions that the training kept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, seen or unseen.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_components)
+            Refined embeddings.
+        """
         rows = self._rows_like_fitted(X)
         refined = np.empty((len(rows), self.head_.prototypes.shape[1]), dtype=np.float32)
         for block, x in self._blocks(rows):

@@ -86,14 +86,36 @@ class InfoMaxEstimator(DiscoveryEstimator):
     }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Get the parameters, with `deep` those of the objective too, as ``objective__eta``."""
+        """Get the parameters, with `deep` those of the objective too, as ``objective__eta``.
+
+        Parameters
+        ----------
+        deep : bool
+            Include the parameters of the objective.
+
+        Returns
+        -------
+        dict
+            Values by the name of the parameter.
+        """
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and self.objective is None:
             params |= {f"objective__{name}": value for name, value in OBJECTIVE_DEFAULTS.items()}
         return params
 
     def set_params(self, **params: Any) -> InfoMaxEstimator:
-        """Set parameters; ``objective__eta=0.1`` works where no objective was given, too."""
+        """Set parameters; ``objective__eta=0.1`` works where no objective was given, too.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by the name of the parameter.
+
+        Returns
+        -------
+        InfoMaxEstimator
+            The estimator itself.
+        """
         if self.objective is None and any(name.startswith("objective__") for name in params):
             params = {"objective": InfoMaxObjective(), **params}
         super().set_params(**params)
@@ -340,6 +362,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
         y : array-like of shape (n_rows,), optional
             Labels of some of them: an existing class, discovered or not, or a new name. A new name for rows that are
             mostly in one discovered class renames that class; otherwise it is a new class.
+
+        Returns
+        -------
+        InfoMaxEstimator
+            The extended estimator itself.
 
         Examples
         --------

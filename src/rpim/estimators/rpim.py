@@ -59,7 +59,7 @@ class RPIM(InfoMaxEstimator):
         ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none is negative, and few are large), else True; with ``preset="paper"`` always True.
+        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.
@@ -74,7 +74,7 @@ class RPIM(InfoMaxEstimator):
     ----------
     labels_ : ndarray of shape (n_rows,)
         The class of every row of ``fit``; labelled rows keep their label.
-    classes_ : ndarray of shape (n_classes_,)
+    classes_ : ndarray of shape (n_classes,)
         All classes, the known ones first.
     known_classes_ : ndarray
         The classes with labels in ``fit``.
@@ -94,7 +94,7 @@ class RPIM(InfoMaxEstimator):
         The principal components that were kept; ``None`` where all features are.
     n_members_ : int
         Number of members that were trained.
-    stability_ : ndarray of shape (n_classes_,)
+    stability_ : ndarray of shape (n_classes,)
         How well the members reproduce each class, from 0 to 1: the mean Jaccard index of the class and its match in a
         member. NaN where a class has no unlabelled row. A single fit has none.
     expected_accuracy_ : float
@@ -206,11 +206,16 @@ def estimate_n_classes(
         Bounds of the answer.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none is negative, and few are large), else True; with ``preset="paper"`` always True.
+        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
     random_state : int, RandomState instance or None
         Makes the estimate repeatable.
     verbose : bool
         Show progress with the time left on a terminal.
+
+    Returns
+    -------
+    ClassCount
+        ``n_classes``, the interval from ``low`` to ``high``, and the ``curve`` that it rests on.
 
     Examples
     --------

@@ -21,6 +21,20 @@ def gcd_scorer(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
     Known classes count under their own name, discovered ones are matched with the labels that ``fit`` did not see, and
     rows without a label are ignored: ``score`` of every estimator here, for pipelines and other classifiers too.
 
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted estimator of this package, a pipeline with one, or another classifier.
+    X : array-like of shape (n_rows, n_features)
+        Rows, seen or unseen.
+    y : array-like of shape (n_rows,)
+        The true labels; -1, None, NaN or "" where they are unknown.
+
+    Returns
+    -------
+    float
+        Accuracy on the labelled rows.
+
     Examples
     --------
     >>> from sklearn.datasets import make_blobs

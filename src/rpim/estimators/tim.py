@@ -50,7 +50,7 @@ class TIM(UnsearchedEstimator):
         ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none is negative, and few are large), else True; with ``preset="paper"`` always True.
+        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.
@@ -69,6 +69,40 @@ class TIM(UnsearchedEstimator):
         All classes, those with labels in ``fit``, and the discovered ones.
     components_ : ndarray of shape (n_components, n_features) or None
         The principal components that were kept; ``None`` where all features are.
+    n_classes_ : int
+        Number of classes.
+    n_classes_low_, n_classes_high_ : int
+        95 % interval of the number of classes, where it was estimated.
+    n_classes_curve_ : dict
+        What the estimate rests on: the number of classes for each neighborhood size.
+    n_features_in_ : int
+        Number of features of X.
+    normalize_ : bool or "sqrt"
+        How rows are normalized.
+    sample_rows_ : int
+        Number of rows that were held in memory.
+    beta_ : float
+        0: there are no mixed labels.
+    class_sizes_ : {"equal", "estimated"}
+        Whether classes were assumed to be equally large.
+    search_ : dict
+        The score of each value that was tried, by parameter, where the paper's search was used.
+    n_members_ : int
+        Number of members that were trained.
+    stability_ : ndarray of shape (n_classes,)
+        How well the members reproduce each class, from 0 to 1. A single fit has none.
+    expected_accuracy_ : float
+        Share of the labels that were predicted by the members that did not see them. A single fit has none.
+    label_issues_ : list of LabelIssue
+        Labelled rows that look mislabelled, the most suspect first. Empty for a single fit.
+    label_quality_ : ndarray of shape (n_rows,)
+        The probability of a row's label by the members that did not see it; NaN for a single fit.
+    calibration_ : float
+        Factor of the logits in the probabilities, where a committee's head was trained on all rows; otherwise 1.
+    outlier_threshold_ : float
+        A row with larger ``outlier_scores`` gets no class; infinite unless ``abstain`` is given.
+    exemplars_ : Exemplars
+        Rows of each class that ``extend`` trains on.
     trade_off_, weight_decay_ : float
         The values that were used.
     history_ : list of dict

@@ -69,7 +69,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
         Number of principal components of the embeddings to keep before UMAP; ``None`` keeps all.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none is negative, and few are large), else True.
+        for features as after a ReLU (none negative, few large), else True.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -85,6 +85,14 @@ class UMAPHDBSCAN(TransductiveEstimator):
         All classes, those with labels in ``fit``, and the discovered ones.
     components_ : ndarray of shape (n_components, n_features) or None
         The principal components that were kept; ``None`` where all features are.
+    n_features_in_ : int
+        Number of features of X.
+    normalize_ : bool or "sqrt"
+        How rows are normalized.
+    sample_rows_ : int
+        Number of rows that were held in memory.
+    outlier_threshold_ : float
+        Infinite: no row is left without a class.
     head_ : Head
         The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     n_classes_ : int

@@ -25,12 +25,14 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
     Parameters
     ----------
     discovery : Discovery
+        The result to show.
     features : FeatureSet
         The rows of the discovery, in order.
 
     Returns
     -------
     plotly.graph_objects.Figure
+        A trace per class.
     """
     plotly = _graph_objects()
     found = quick_map(discovery, features)
@@ -59,11 +61,17 @@ def map_figure(discovery: Discovery, features: FeatureSet) -> Any:
 
 
 def history_figure(discovery: Discovery) -> Any:
-    """The terms of the objective over the steps, one subplot each.
+    """Plot the terms of the objective over the steps, one subplot each.
+
+    Parameters
+    ----------
+    discovery : Discovery
+        The result to show.
 
     Returns
     -------
     plotly.graph_objects.Figure
+        A subplot per term.
     """
     plotly = _graph_objects()
     found = curves(discovery)
@@ -84,12 +92,14 @@ def confusion_figure(discovery: Discovery, truth: ArrayLike) -> Any:
     Parameters
     ----------
     discovery : Discovery
+        The result to show.
     truth : array-like
         One true class per row; -1, NaN or "" if unknown.
 
     Returns
     -------
     plotly.graph_objects.Figure
+        A heat map.
     """
     plotly = _graph_objects()
     found = compare(discovery, np.asarray(truth))

@@ -82,7 +82,9 @@ def write_report(
     Parameters
     ----------
     discovery : Discovery
+        The result to show.
     path : path of the .html file
+        The file to write.
     features : FeatureSet, optional
         The rows of the discovery, in order: for the map, and for the true classes if they have them.
     truth : array-like, optional
@@ -97,6 +99,11 @@ def write_report(
         Sentences below the introduction, such as which version of the run it shows.
     overwrite : bool
         Replace an existing file.
+
+    Returns
+    -------
+    path
+        The file written.
 
     Raises
     ------

@@ -146,9 +146,23 @@ def choose_version(run: StrPath, version: int | None = None, *, as_found: bool =
 
 
 def load_version(run: StrPath, version: int | None = None, *, as_found: bool = False) -> Discovery:
-    """The current version of a run, or another one, with the decisions about it; see `choose_version`.
+    """Load the current version of a run, or another one, with the decisions about it.
 
     `Discovery.load` reads a run folder as found.
+
+    Parameters
+    ----------
+    run : path
+        The run folder.
+    version : int, optional
+        0 for the run itself, 1 for its first refit; by default the current version.
+    as_found : bool
+        Without decisions; and without `version`, the run itself.
+
+    Returns
+    -------
+    Discovery
+        That version.
     """
     return choose_version(run, version, as_found=as_found).load()
 

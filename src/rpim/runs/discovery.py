@@ -125,7 +125,8 @@ class Discovery:
 
         Parameters
         ----------
-        model : fitted estimator
+        model : estimator
+            The fitted estimator.
         features : FeatureSet
             The rows of the fit, in order.
         source : path, optional
@@ -136,6 +137,11 @@ class Discovery:
             The command line, if any.
         verbose : bool
             Show progress on a terminal.
+
+        Returns
+        -------
+        Discovery
+            The result, ready to be saved.
         """
         if len(model.labels_) != len(features):
             raise InputError(
@@ -208,11 +214,17 @@ class Discovery:
         return f"<div>{''.join(lines)}</div>"
 
     def classes_table(self) -> list[ClassSummary]:
-        """Summaries of the classes, in the order of `classes`."""
+        """Summarise the classes, in the order of `classes`.
+
+        Returns
+        -------
+        list of ClassSummary
+            Name, rows, mean confidence, stability, keywords and typical rows of each class.
+        """
         return list(self._summaries)
 
     def named_by(self, namer: Namer) -> Discovery:
-        """The discovery with names for its new classes from a function of yours, such as a call of a language model.
+        """Name the new classes by a function of yours, such as a call of a language model.
 
         They take the place of the names from the keywords, and `save` stores them. A name that occurs twice, or is that
         of a known class, is numbered.
@@ -223,6 +235,11 @@ class Discovery:
             ``namer(examples, keywords)`` returns the name of a class, or "" for that from the keywords. ``examples``
             are the texts of its most typical rows, at most 20, or the paths of their images, or else their ids;
             ``keywords`` is empty without texts.
+
+        Returns
+        -------
+        Discovery
+            The discovery with these names.
         """
         rows, names = self.assignments, {}
         shown = rows.texts or rows.paths or [str(name) for name in rows.ids.tolist()]
@@ -239,9 +256,14 @@ class Discovery:
         return dataclasses.replace(self, suggested_names=dict(zip(names, unique, strict=True)))
 
     def label_issues(self) -> list[LabelIssue]:
-        """Labels that are probably wrong, according to members that did not see them; most likely errors first.
+        """List the labels that are probably wrong, according to members that did not see them.
 
         ``row`` is the row number in this discovery. Empty without a committee.
+
+        Returns
+        -------
+        list of LabelIssue
+            Most likely errors first.
         """
         return ranked_issues(self.assignments)
 
@@ -251,11 +273,39 @@ class Discovery:
         return summarise_classes(self.assignments, self.model, self.stability, self.suggested_names, self.found_names)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
-        """The class of each new row, its confidence and the runner-up; see `Predictor.assign`."""
+        """Assign new rows: their class, its confidence and the runner-up; see `Predictor.assign`.
+
+        Parameters
+        ----------
+        new : FeatureSet or array-like of shape (n_rows, n_features)
+            New rows.
+        any_encoder : bool
+            Skip the check that the rows come from the run's encoder.
+        verbose : bool
+            Show progress on a terminal.
+
+        Returns
+        -------
+        Assignments
+            One entry per row.
+        """
         return Predictor(self.model, self.space).assign(new, any_encoder=any_encoder, verbose=verbose)
 
     def predict(self, X: FeatureSet | ArrayLike, *, any_encoder: bool = False) -> NDArray[Any]:
-        """The class of each new row."""
+        """Predict the class of each new row.
+
+        Parameters
+        ----------
+        X : FeatureSet or array-like of shape (n_rows, n_features)
+            New rows.
+        any_encoder : bool
+            Skip the check that the rows come from the run's encoder.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes, in the type of the labels.
+        """
         return self.assign(X, any_encoder=any_encoder).labels
 
     def extended(
@@ -267,7 +317,7 @@ class Discovery:
         any_encoder: bool = False,
         verbose: bool = False,
     ) -> Discovery:
-        """The discovery extended by new rows and their new classes; see `InfoMaxEstimator.extend`.
+        """Extend the discovery by new rows and their new classes; see `InfoMaxEstimator.extend`.
 
         A new row replaces the row with the same id. New rows without ids are numbered after those of the run.
 
@@ -275,10 +325,17 @@ class Discovery:
         ----------
         new : FeatureSet
             The new rows; some may be labelled.
-        source, command, verbose
+        source, command
             As in `from_fit`.
         any_encoder : bool
             Skip the check that the rows come from the run's encoder.
+        verbose : bool
+            Show progress on a terminal.
+
+        Returns
+        -------
+        Discovery
+            The rows of both, with the extended model.
 
         Raises
         ------
@@ -321,7 +378,15 @@ class Discovery:
         return Discovery(assignments, model, provenance, self.space, suggested_names=kept)
 
     def export(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write the assignments to a .csv or .parquet file, atomically."""
+        """Write the assignments to a .csv or .parquet file, atomically.
+
+        Parameters
+        ----------
+        path : path of a .csv or .parquet file
+            The file to write.
+        overwrite : bool
+            Replace an existing file.
+        """
         self.assignments.write(path, overwrite=overwrite)
 
     def save(self, folder: StrPath, *, overwrite: bool = False, features: Path | None = None) -> None:
@@ -330,6 +395,7 @@ class Discovery:
         Parameters
         ----------
         folder : path
+            The run folder to write.
         overwrite : bool
             Replace an existing run folder once the new one is complete.
         features : path of a .parquet file, optional
@@ -365,6 +431,16 @@ class Discovery:
     @classmethod
     def load(cls, folder: StrPath) -> Discovery:
         """Read a run folder; the model predicts exactly as before.
+
+        Parameters
+        ----------
+        folder : path
+            The run folder.
+
+        Returns
+        -------
+        Discovery
+            The discovery as it was saved.
 
         Raises
         ------

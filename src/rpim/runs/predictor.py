@@ -51,6 +51,16 @@ class Predictor:
     def load(cls, folder: StrPath) -> Predictor:
         """Read the model of a run folder.
 
+        Parameters
+        ----------
+        folder : path
+            The run folder.
+
+        Returns
+        -------
+        Predictor
+            The model of the run, without its rows.
+
         Raises
         ------
         InputError
@@ -60,7 +70,20 @@ class Predictor:
 
     @classmethod
     def from_facts(cls, folder: Path, facts: dict[str, Any]) -> Predictor:
-        """Read the model, given the contents of ``run.json``."""
+        """Read the model, given the contents of ``run.json``.
+
+        Parameters
+        ----------
+        folder : path
+            The run folder.
+        facts : dict
+            The contents of ``run.json``.
+
+        Returns
+        -------
+        Predictor
+            The model of the run, without its rows.
+        """
         from safetensors.torch import load
 
         with reading(folder / MODEL_FILE):
@@ -75,18 +98,40 @@ class Predictor:
             return cls(model, EmbeddingSpace(encoder, directions))
 
     def check(self, features: FeatureSet, *, any_encoder: bool = False) -> None:
-        """Raise if the rows have another width, or seem to come from another encoder."""
+        """Raise if the rows have another width, or seem to come from another encoder.
+
+        Parameters
+        ----------
+        features : FeatureSet
+            New rows.
+        any_encoder : bool
+            Check the width alone.
+        """
         check_width(self.model, features)
         if not any_encoder:
             self.space.check(features)
 
     def assign(self, new: FeatureSet | ArrayLike, *, any_encoder: bool = False, verbose: bool = False) -> Assignments:
-        """The class of each new row, its confidence and the runner-up.
+        """Assign new rows: their class, its confidence and the runner-up.
+
+        Parameters
+        ----------
+        new : FeatureSet or array-like of shape (n_rows, n_features)
+            New rows.
+        any_encoder : bool
+            Skip the check that the rows come from the run's encoder.
+        verbose : bool
+            Show progress on a terminal.
+
+        Returns
+        -------
+        Assignments
+            One entry per row.
 
         Raises
         ------
         InputError
-            If the rows have another width or encoder; `any_encoder` skips the check of the encoder.
+            If the rows have another width or encoder.
         """
         features = new if isinstance(new, FeatureSet) else FeatureSet.from_arrays(new)
         self.check(features, any_encoder=any_encoder)
@@ -134,7 +179,22 @@ class Predictor:
                 progress.advance(len(block))
 
     def columns(self, block: FeatureSet, probabilities: bool, refined: bool, *, in_lists: bool) -> dict[str, Any]:
-        """The output columns of these rows; see `assign_file`. `in_lists` is for .parquet."""
+        """Compute the output columns of these rows; see `assign_file`.
+
+        Parameters
+        ----------
+        block : FeatureSet
+            New rows.
+        probabilities, refined : bool
+            Which columns to add.
+        in_lists : bool
+            Put probabilities into one list column, for .parquet.
+
+        Returns
+        -------
+        dict
+            Columns by name.
+        """
         columns = assign(self.model, block).columns()
         if probabilities or refined:
             rows = block.rows(normalize=self.model.normalize)  # (n, D)
@@ -159,7 +219,18 @@ class Predictor:
                 yield table
 
     def new_table(self, target: Path) -> contextlib.AbstractContextManager[Table]:
-        """Open an output file with the classes in its metadata."""
+        """Open an output file with the classes in its metadata.
+
+        Parameters
+        ----------
+        target : path
+            The file to write.
+
+        Returns
+        -------
+        context manager
+            Gives the table to append to.
+        """
         return new_table(target, {"rpim_classes": self.model.classes_.tolist()})
 
 
