@@ -319,10 +319,10 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     with pytest.raises(KeyboardInterrupt):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
     with pytest.raises(
-        InputError, match=r"t.safetensors.checkpoint belongs to a run with other hyperparameters \(epochs, seed"
+        InputError, match=r"t.safetensors.checkpoint holds the checkpoint of another fine-tuning \(other epochs, seed"
     ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **{**QUICK, "epochs": 9}, seed=1)
-    (tmp_path / "t.safetensors.checkpoint" / "hyperparameters.json").write_text("{")
+    (tmp_path / "t.safetensors.checkpoint" / "plan.json").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
 

@@ -1,4 +1,4 @@
-"""Files: checked output paths, atomic writes, reads with one-sentence errors, and the folder of unfinished work.
+"""Files: checked output paths, atomic writes by one process at a time, and reads with one-sentence errors.
 
 Nothing is ever unpickled: a damaged or hostile file cannot run code.
 """
@@ -9,25 +9,29 @@ import codecs
 import contextlib
 import csv
 import errno
-import json
+import hashlib
 import math
 import os
 import re
-import secrets
 import shlex
 import shutil
+import socket
 import struct
+import time
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 StrPath = str | os.PathLike[str]
 
@@ -129,13 +133,77 @@ def writing(path: StrPath) -> Iterator[None]:
         raise InputError(f"{path} was not written ({error.strerror or error}): check the folder.") from error
 
 
+def take_lock(file: Path, held: StrPath) -> FileLock | None:
+    """Take a lock, which the system releases however this process ends; `file` names the process that has it.
+
+    None where the file system knows no locks.
+
+    Raises
+    ------
+    InputError
+        If another process has it: `held` is in use.
+    """
+    from filelock import FileLock, Timeout
+
+    who = ""
+    with contextlib.suppress(OSError, ValueError):
+        who = file.read_text(encoding="utf-8")
+    lock = FileLock(file, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InputError(
+            f"{held} is in use by {who or 'another process'}: wait for it, or choose another name."
+        ) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
+            return None
+        raise
+    with contextlib.suppress(OSError):
+        file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%H:%M')}", "utf-8")
+    return lock
+
+
+def drop_lock(lock: FileLock | None) -> None:
+    """Remove the file of a lock, and release it."""
+    if lock is not None:
+        with contextlib.suppress(OSError):  # Windows removes no open file
+            os.unlink(lock.lock_file)
+        lock.release()
+
+
+def _hidden(path: Path, suffix: str) -> Path:
+    """A hidden file beside `path`, the same in every process; its name is not too long however long that of `path`."""
+    return path.with_name(f".{hashlib.sha256(path.name.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}{suffix}")
+
+
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path` once it is complete and on disk, and is removed after an error."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    with writing(path):
+def one_writer(path: Path) -> Iterator[None]:
+    """Let no other process write `path`."""
+    lock = take_lock(_hidden(path, ".lock"), path)
+    try:
+        yield
+    finally:
+        drop_lock(lock)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Open a temporary file that becomes `path` once it is complete and on disk, and is removed after an error.
+
+    One process writes it at a time. What a killed one has left is written over.
+
+    Raises
+    ------
+    InputError
+        If another process writes it, it exists and `overwrite` is False, or the disk is full.
+    """
+    temporary = _hidden(path, ".tmp")
+    with writing(path), one_writer(path):
+        if not overwrite:
+            check_absent(path)
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -149,7 +217,8 @@ def put_in_place(partial: Path, target: Path) -> None:
     if not target.exists():
         os.rename(partial, target)
     else:
-        old = target.with_name(f".{target.name}.replaced-{os.getpid()}")
+        old = _hidden(target, ".old")
+        shutil.rmtree(old, ignore_errors=True)
         os.rename(target, old)
         try:
             os.rename(partial, target)
@@ -158,6 +227,16 @@ def put_in_place(partial: Path, target: Path) -> None:
             raise
         shutil.rmtree(old, ignore_errors=True)
     sync_to_disk(target.parent)
+
+
+def put_back(target: Path) -> None:
+    """Restore a folder, if a process was killed while it replaced it."""
+    old = _hidden(target, ".old")
+    if old.exists():
+        with writing(target), one_writer(target):
+            if not target.exists():
+                os.rename(old, target)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def sync_to_disk(path: Path) -> None:
@@ -202,9 +281,8 @@ def check_writable(
     if suffixes and target.suffix.lower() not in suffixes:
         choices = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {choices}.")
-    if (target.exists() and not overwrite) or (target.is_dir() and not is_folder):
-        option = "" if overwrite is None else ", or say --overwrite (overwrite=True)"
-        raise InputError(f"{path} exists already: choose another name{option}.")
+    if not overwrite or (target.is_dir() and not is_folder):
+        check_absent(target, "" if overwrite is None else _OVERWRITE)
     parent = target.resolve().parent
     shown = target.parent if target.parent.name else parent
     if parents:
@@ -216,63 +294,18 @@ def check_writable(
     return target
 
 
+_OVERWRITE = ", or say --overwrite (overwrite=True)"
+
+
+def check_absent(path: Path, option: str = _OVERWRITE) -> None:
+    """Check that nothing is at a path."""
+    if path.exists():
+        raise InputError(f"{path} exists already: choose another name{option}.")
+
+
 def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
     """Check that a table may be written."""
     return check_writable(path, overwrite, suffixes=suffixes)
-
-
-PLAN_FILE = "plan.json"
-
-
-def open_work_folder(output: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> Path:
-    """Create the work folder beside `output`, or reopen it to resume.
-
-    Parameters
-    ----------
-    output : path of the file or folder to be
-    plan : dict
-        JSON-able: what has to be the same for the work to be resumed.
-    what : str
-        The user's word for the work.
-    overwrite : bool
-        Remove the checkpoint of another plan.
-
-    Raises
-    ------
-    InputError
-        If the folder holds the checkpoint of another plan.
-    """
-    folder = output.with_name(f"{output.name}.parts")
-    check_plan(folder, plan, what, overwrite)
-    write_plan(folder, plan)
-    return folder
-
-
-def check_plan(folder: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> None:
-    """Check that a folder, where there is one, belongs to this plan; see `open_work_folder`."""
-    if not folder.exists() or _belongs_to(folder, plan):
-        return
-    if not overwrite:
-        raise InputError(
-            f"{folder} holds the checkpoint of another {what}: say --overwrite, choose another output, or remove it."
-        )
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_plan(folder: Path, plan: dict[str, Any]) -> None:
-    """Create the folder, and say in it what the work is."""
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-    with replacing(folder / PLAN_FILE) as file:
-        file.write(json.dumps(plan, indent=2).encode())
-
-
-def _belongs_to(folder: Path, plan: dict[str, Any]) -> bool:
-    try:
-        stored: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return not any(folder.iterdir())
-    return bool(stored == json.loads(json.dumps(plan)))
 
 
 class ArrayStream:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.terminal import RayAddress, one_line_warnings, resumable_parts
+from rpim._common.work_folder import is_reused
+from rpim.cli.terminal import RayAddress, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -121,7 +122,7 @@ def embed(
         from rpim._common.ray import connected
         from rpim.embedding.on_ray import embed_on_ray
 
-        with resumable_parts(output), connected(ray, workers) as n_workers:
+        with connected(ray, workers) as n_workers:
             report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
     print_report(items, report, opened.identity, quiet)
     if not quiet:
@@ -184,6 +185,7 @@ def embed_for_run(
         opened = open_encoder(items.kind, encoder, weights, device)
     place = run.with_name(f"{run.name}.features.parquet")
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
+    is_reused(place)
     print_report(items, report, opened.identity, quiet)
     return place
 
@@ -230,6 +232,7 @@ def features_of_new(
 
         place = output.with_name(f"{output.name}.features")
         report = embed_on_ray(items, encoder, place, workers, reuse=True, verbose=not quiet)
+        is_reused(place)
         print_report(items, report, encoder.identity, quiet=True)
         yield place
         shutil.rmtree(place, ignore_errors=True)
@@ -242,6 +245,7 @@ def features_of_new(
         print_report(
             items, embed_items(items, encoder, place, reuse=True, verbose=not quiet), encoder.identity, quiet=True
         )
+        is_reused(place)
         yield place
         place.unlink(missing_ok=True)
 

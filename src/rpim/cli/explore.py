@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import secrets
+import signal
 import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,10 +43,13 @@ def explore(
     from rpim.explorer.workbench import Workbench
 
     typer.echo(f"Opening {run} …")
-    bench = Workbench(run, features, images)
-    if bench.pictures.missing():
-        typer.echo("The images have moved: give --images FOLDER to show them.")
-    serve(bench, listening, open_browser=not no_browser)
+    with contextlib.closing(Workbench(run, features, images)) as bench:
+        if bench.pictures.missing():
+            typer.echo("The images have moved: give --images FOLDER to show them.")
+        bench.versions.numbers()
+        for number, problem in bench.versions.problems.items():
+            typer.echo(f"Refit {number} is left out: {problem}")
+        serve(bench, listening, open_browser=not no_browser)
 
 
 def listen(port: int) -> socket.socket:
@@ -76,14 +81,22 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
     address = f"http://127.0.0.1:{port}/?token={token}"
-    typer.echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
-    background.map()
-    background.suggest_names()
-    if open_browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _end)
     try:
+        typer.echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
+        background.map()
+        background.suggest_names()
+        if open_browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         typer.echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
     finally:
         background.end()
+
+
+def _end(number: int, frame: Any) -> None:
+    """End as the signal asks, but close the database before."""
+    raise SystemExit(128 + number)

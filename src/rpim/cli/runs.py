@@ -33,7 +33,6 @@ from rpim.cli.terminal import (
     console_of_output,
     one_line_warnings,
     print_version,
-    resumable_parts,
     written,
 )
 
@@ -338,7 +337,6 @@ def _predict_on_ray(
     chosen = choose_version(run.resolve(), wanted[0], as_found=wanted[1])
     print_version(chosen, chosen.predictor().model)  # report a damaged run before connecting to the cluster
     with (
-        resumable_parts(output),
         connected(ray, workers) as n,
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):

@@ -68,7 +68,7 @@ def finetune(
         epoch, which costs a pass through the whole encoder.
     seed : int
     overwrite : bool
-        Whether `output` may be replaced.
+        Whether `output`, and a checkpoint with other hyperparameters, may be replaced.
     verbose : bool
         Show progress on a terminal.
 
@@ -104,7 +104,7 @@ def finetune(
         "views": views,
         "seed": seed,
     }
-    checkpoint = TuningCheckpoint(target, hyperparameters)
+    checkpoint = TuningCheckpoint(target, hyperparameters, overwrite)
     losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
     facts = {
         **hyperparameters,

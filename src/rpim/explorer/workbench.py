@@ -49,11 +49,11 @@ class Workbench:
         from rpim.runs.predictor import Predictor
 
         self.run, self.features_path = run, features
+        given = features_of(run, features)
+        model = Predictor.load(run).model
         self.versions = Versions(run)
         self.rows = self.versions.rows
         self.labelled = self.rows.labelled  # (N,)
-        given = features_of(run, features)
-        model = Predictor.load(run).model
         self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
@@ -68,6 +68,10 @@ class Workbench:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def close(self) -> None:
+        """Close the decisions."""
+        self.versions.store.close()
 
     def _first_map(self) -> tuple[FloatArray, str]:
         """The cached map, or the principal components."""

@@ -147,7 +147,7 @@ class Assignments:
         InputError
             If the suffix is not supported, the file exists and `overwrite` is False, or the disk is full.
         """
-        with new_table(check_export(path, overwrite)) as table:
+        with new_table(check_export(path, overwrite), overwrite=overwrite) as table:
             table.append(self.columns())
 
     def write_parquet(self, file: BinaryIO) -> None:

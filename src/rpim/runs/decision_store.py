@@ -81,8 +81,10 @@ class Store:
                 raise InputError(f"{self.path} is not a database of decisions: move it away.")
 
     def close(self) -> None:
-        """Close the database."""
+        """Move the log into the database file, so that this one file is all there is, and close it."""
         with self._lock:
+            with contextlib.suppress(sqlite3.Error):  # another process may be reading; the log is complete too
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.close()
 
     def current(self, version: int) -> int:

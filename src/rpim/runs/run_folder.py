@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import RUN_FILE, StrPath, check_writable, put_in_place, sync_to_disk, writing
+from rpim._common.files import (
+    RUN_FILE,
+    StrPath,
+    check_writable,
+    one_writer,
+    put_back,
+    put_in_place,
+    sync_to_disk,
+    writing,
+)
 from rpim.data.feature_set import FeatureSet
 from rpim.runs.assignments import Assignments
 
@@ -45,6 +54,12 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
         If it exists and may not be replaced, or its parent is not writable.
     """
     target = Path(folder).resolve()
+    put_back(target)
+    _check_target(folder, target, overwrite)
+    return target
+
+
+def _check_target(folder: StrPath, target: Path, overwrite: bool) -> None:
     if target.exists() and not (target / RUN_FILE).is_file():
         raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
     check_writable(folder, overwrite, is_folder=True)
@@ -53,7 +68,6 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
             f"{folder} holds decisions from rpim explore, which are never overwritten: "
             "choose another name, or delete the folder."
         )
-    return target
 
 
 def has_decisions(folder: Path) -> bool:
@@ -74,15 +88,15 @@ def has_decisions(folder: Path) -> bool:
 def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that replaces `folder` once it is complete, and is removed otherwise."""
     target = check_target(folder, overwrite)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with writing(folder):
+    partial = target.with_name(f".{target.name}.partial")
+    with writing(folder), one_writer(target):
         try:
-            shutil.rmtree(partial, ignore_errors=True)  # left by a killed process with our pid
+            shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
             partial.mkdir()
             yield partial
             for file in [*partial.iterdir(), partial]:
                 sync_to_disk(file)
-            check_target(folder, overwrite)  # it may have been created in the meantime
+            _check_target(folder, target, overwrite)  # it may have been created in the meantime
             with uninterrupted():
                 put_in_place(partial, target)
         finally:
@@ -134,15 +148,17 @@ def read_run_file(folder: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn parser errors about a damaged file of a run folder into one sentence."""
+    is_refit = path.parent.resolve().parent.name == REFITS_FOLDER
+    what_to_do = "give --version 0 for the first fit, or refit" if is_refit else "run rpim discover again"
     if not path.is_file():
-        raise InputError(f"{path} is missing, so the run folder is incomplete: run rpim discover again.")
+        raise InputError(f"{path} is missing, so the run folder is incomplete: {what_to_do}.")
     try:
         yield
     except InputError:
         raise
     # safetensors and pyarrow raise their own exceptions, without a common base class.
     except Exception as error:
-        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): run rpim discover again.") from error
+        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): {what_to_do}.") from error
 
 
 def features_of(run: Path, given: Path | None = None) -> FeatureSet:

@@ -110,6 +110,11 @@ class Versions:
     ----------
     run : path of the run folder
 
+    Attributes
+    ----------
+    problems : dict of number to str
+        What is wrong with the refits that cannot be read.
+
     Raises
     ------
     InputError
@@ -118,6 +123,7 @@ class Versions:
 
     def __init__(self, run: Path) -> None:
         self.run = run
+        self.problems: dict[int, str] = {}
         self.rows, facts = _read(run)
         self._place = {name: row for row, name in enumerate(self.rows.ids.tolist())}
         self._versions = {0: self._version(0, run, self.rows, facts)}
@@ -128,13 +134,21 @@ class Versions:
         return len(self.rows)
 
     def numbers(self) -> list[int]:
-        """The existing versions, starting with the run."""
-        return version_numbers(self.run)
+        """The existing versions, starting with the run; a damaged refit is left out, and in `problems`."""
+        for number in set(version_numbers(self.run)) - {*self._versions, *self.problems}:
+            try:
+                self[number]
+            except InputError as error:
+                self.problems[number] = str(error)
+        there = version_numbers(self.run)
+        return [number for number in there if number in self._versions]
 
     def __getitem__(self, number: int) -> Version:
         if number not in self._versions:
             folder = self.folder(number)
-            self._versions[number] = self._version(number, folder, *_read(folder))
+            found, facts = _read(folder)
+            with reading(folder / ASSIGNMENTS_FILE):
+                self._versions[number] = self._version(number, folder, found, facts)
         return self._versions[number]
 
     def folder(self, number: int) -> Path:
@@ -148,7 +162,7 @@ class Versions:
 
     def activate(self, number: int) -> None:
         """Make another version active."""
-        self.store.activate(number, max(self.numbers()))
+        self.store.activate(number, max(version_numbers(self.run)))
 
     def state(self, number: int | None = None) -> State:
         """The current state of a version (default: the active one)."""

@@ -126,7 +126,7 @@ def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
     """Write the fields of a FeatureSet in the format that the suffix names."""
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     check_writable(path, overwrite, suffixes=list(writers))
-    with replacing(path) as file:
+    with replacing(path, overwrite) as file:
         writers[path.suffix.lower()](file, columns)
 
 
