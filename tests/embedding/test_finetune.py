@@ -323,7 +323,7 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **{**QUICK, "epochs": 9}, seed=1)
     (tmp_path / "t.safetensors.checkpoint" / "plan.json").write_text("{")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="holds the checkpoint of another fine-tuning"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
 
 
@@ -502,5 +502,5 @@ def test_ctrl_c_says_how_to_go_on(command, source, tmp_path, monkeypatch):
         "-o",
         "tuned.safetensors",
     )
-    assert (code, out) == (2, "")
-    assert err == "rpim: interrupted; the same command resumes after the last complete epoch.\n"
+    assert (code, out) == (130, "")
+    assert err == "rpim: interrupted; the same command resumes from tuned.safetensors.checkpoint.\n"

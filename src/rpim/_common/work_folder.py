@@ -55,7 +55,7 @@ class WorkFolder:
         except BaseException:
             self.close()
             raise
-        _OPEN.add(self)
+        _OPENED.add(self)
 
     def _open(self, plan: dict[str, Any], what: str, overwrite: bool) -> None:
         for left in (*self.path.glob(".*.tmp"), *self.path.glob(".*.lock")):  # by a killed process
@@ -124,7 +124,7 @@ def _close(path: Path, lock: FileLock | None) -> None:
         path.rmdir()  # fails unless it is empty
 
 
-_OPEN: weakref.WeakSet[WorkFolder] = weakref.WeakSet()
+_OPENED: weakref.WeakSet[WorkFolder] = weakref.WeakSet()
 
 
 _REUSED: set[Path] = set()
@@ -136,6 +136,6 @@ def is_reused(path: Path) -> None:
 
 
 def resumable_work() -> list[Path]:
-    """What the same command resumes from: the folders this process works in, and complete files that are reused."""
-    folders = [work.path for work in _OPEN if work.close.alive and work.has_work()]
+    """What the same command resumes from: the folders of this process, and complete files that are reused."""
+    folders = [work.path for work in _OPENED if work.has_work()]
     return sorted([*folders, *(path for path in _REUSED if path.exists())])

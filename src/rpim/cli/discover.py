@@ -206,8 +206,11 @@ def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
     """Say that a fit is resumed; remove its checkpoint once the run is written."""
     if checkpoint.exists and not quiet:
         typer.echo(f"Resuming the fit in {checkpoint.folder}.", err=True)
-    yield
-    checkpoint.remove()
+    try:
+        yield
+        checkpoint.remove()
+    finally:
+        checkpoint.close()
 
 
 def estimate(

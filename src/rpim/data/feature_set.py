@@ -124,7 +124,7 @@ class FeatureSet:
                     f"view_{k} has shape {view.shape} but X has {matrix.shape}: give a view of the same rows."
                 )
         try:
-            facts = json.loads(json.dumps(dict(metadata or {})))
+            facts = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
         return cls(

@@ -30,6 +30,7 @@ from rpim._common.files import (
 )
 from rpim.data.feature_set import FeatureSet
 from rpim.runs.assignments import Assignments
+from rpim.runs.schema import check_assignments, check_facts, check_history
 
 FORMAT = 1
 MODEL_FILE = "model.safetensors"
@@ -130,19 +131,43 @@ def write_json(path: Path, facts: Any, indent: int | None = 2) -> None:
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:
-    """Read ``run.json`` and check its format version."""
+    """Read ``run.json``; what it must hold is in `schema`."""
     if not (folder / RUN_FILE).is_file():
         raise InputError(f"{folder} is not a run folder (it has no {RUN_FILE}): give one written by rpim discover.")
     with reading(folder / RUN_FILE):
-        facts = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        facts = _strict_json(folder / RUN_FILE)
         if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
             raise ValueError("it does not say its format")
-    if facts["format"] > FORMAT:
-        raise InputError(
-            f"{folder} was written by a newer version of rpim (format {facts['format']}, and this one reads up to "
-            f"{FORMAT}): install a newer rpim."
-        )
-    return facts
+        if facts["format"] > FORMAT:
+            raise InputError(
+                f"{folder} was written by a newer version of rpim (format {facts['format']}, and this one reads up to "
+                f"{FORMAT}): install a newer rpim."
+            )
+        check_facts(facts)
+        return facts
+
+
+def read_assignments(folder: Path, facts: dict[str, Any]) -> Assignments:
+    """Read the assignments of a run, given the contents of ``run.json``."""
+    with reading(folder / ASSIGNMENTS_FILE):
+        found = Assignments.read_parquet(folder / ASSIGNMENTS_FILE, facts["label_type"])
+        check_assignments(found, facts)
+        return found
+
+
+def read_history(folder: Path) -> list[dict[str, float | None]]:
+    """Read the terms of the objective at every step."""
+    with reading(folder / HISTORY_FILE):
+        steps: list[dict[str, float | None]] = _strict_json(folder / HISTORY_FILE)
+        check_history(steps)
+        return steps
+
+
+def _strict_json(path: Path) -> Any:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 @contextlib.contextmanager
@@ -176,10 +201,7 @@ def features_of(run: Path, given: Path | None = None) -> FeatureSet:
         If they are not found, or are not those of the run.
     """
     facts = read_run_file(run)
-    with reading(run / RUN_FILE):
-        label_type, provenance = facts["label_type"], dict(facts["provenance"])
-    with reading(run / ASSIGNMENTS_FILE):
-        assignments = Assignments.read_parquet(run / ASSIGNMENTS_FILE, label_type)
+    provenance, assignments = facts["provenance"], read_assignments(run, facts)
     path = given or recorded_features_path(run, provenance)
     features = _rows_of(FeatureSet.read(path), assignments.ids, path)
     # Labels may have come from another file; the run stores them.

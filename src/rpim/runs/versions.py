@@ -22,7 +22,7 @@ from rpim.data.labels import unlabelled_rows
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.decision_store import Store, Timeline
 from rpim.runs.decisions import NO_CLASS, BoolArray, IntArray, Move, State
-from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_run_file, reading
+from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_assignments, read_run_file, reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +210,9 @@ class Versions:
     def _version(self, number: int, folder: Path, found: Assignments, facts: dict[str, Any]) -> Version:
         classes = np.asarray(facts["classes"], dtype=facts["label_type"])
         rows = np.array([self._place[name] for name in found.ids.tolist()])
+        parent = facts["provenance"].get("refit", {}).get("version")
+        if parent is not None and parent >= number:
+            raise ValueError(f"it is a refit of version {parent}, which is not an earlier one")
         n = len(self.rows)
         everything = fitted_state(found.labels, classes, facts["n_known"], rows, n)
         runner_up = np.full(n, "", dtype=object)
@@ -229,14 +232,13 @@ class Versions:
             fitted.get("expected_accuracy_"),
             LabelIssues.of(found, classes, rows),
             spread_over(found.labelled, rows, n, False),
-            facts["provenance"].get("refit", {}).get("version"),
+            parent,
         )
 
 
 def _read(folder: Path) -> tuple[Assignments, dict[str, Any]]:
     facts = read_run_file(folder)
-    with reading(folder / ASSIGNMENTS_FILE):
-        return Assignments.read_parquet(folder / ASSIGNMENTS_FILE, facts["label_type"]), facts
+    return read_assignments(folder, facts), facts
 
 
 def version_numbers(run: Path) -> list[int]:
