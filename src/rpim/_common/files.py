@@ -10,7 +10,6 @@ import contextlib
 import csv
 import errno
 import hashlib
-import math
 import os
 import re
 import shlex
@@ -23,10 +22,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, BinaryIO
 
 from rpim._common.errors import InputError, first_line
 
@@ -48,7 +44,9 @@ _UNREADABLE = (
     NotImplementedError,
     RuntimeError,
     MemoryError,
+    OverflowError,
     SyntaxError,
+    TypeError,
     csv.Error,
     struct.error,
     tokenize.TokenError,
@@ -86,33 +84,6 @@ def _not_utf8(path: Path) -> str:
         f"{path} is not encoded in UTF-8 but probably in {encoding}: save it as CSV UTF-8 in the spreadsheet, or run "
         f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}."
     )
-
-
-def must_be_npy(path: Path) -> None:
-    """Check that a file exists and is an .npy file."""
-    must_exist(path)
-    with reading(path), open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise InputError(f"{path} is not an .npy file: write it with numpy.save.")
-
-
-def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
-    """Load the array in an .npy file."""
-    must_be_npy(path)
-    with reading(path):
-        array: NDArray[Any] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-        return array
-
-
-@contextlib.contextmanager
-def open_npz(path: Path) -> Iterator[Any]:
-    """Open an .npz file with numpy; errors while it is open are about this file."""
-    must_exist(path)
-    with reading(path):
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{path} is not an .npz file, or is truncated: write it again with numpy.savez.")
-        with np.load(path, allow_pickle=False) as archive:
-            yield archive
 
 
 def disk_is_full(error: BaseException) -> bool:
@@ -306,45 +277,3 @@ def check_absent(path: Path, option: str = _OVERWRITE) -> None:
 def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
     """Check that a table may be written."""
     return check_writable(path, overwrite, suffixes=suffixes)
-
-
-class ArrayStream:
-    """The rows of an array, in the order of the file.
-
-    It is not memory-mapped: mapped pages count as memory in use, and a member of an archive may be compressed. An
-    array in Fortran order is read whole, because its rows are spread over the file.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        version = np.lib.format.read_magic(file)
-        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        if version not in read_header:
-            raise ValueError(f"version {version} of numpy's format is not for plain numbers and text")
-        self.shape, self.by_column, self.dtype = read_header[version](file)
-        if self.dtype.hasobject:
-            raise ValueError("Object arrays are pickled")
-        self._next_row = 0
-        self._whole: NDArray[Any] | None = None
-
-    def take(self, n_rows: int) -> NDArray[Any]:
-        """Read the next rows."""
-        rows = slice(self._next_row, self._next_row + n_rows)
-        self._next_row += n_rows
-        if self.by_column:
-            if self._whole is None:
-                self._whole = self._read(self.shape[::-1]).T
-            return self._whole[rows]
-        return self._read((n_rows, *self.shape[1:]))
-
-    def finish(self) -> None:
-        """Read to the end, where an archive checks the checksum."""
-        while self._file.read(1 << 20):
-            pass
-
-    def _read(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        wanted = math.prod(shape) * self.dtype.itemsize
-        content = self._file.read(wanted)
-        if len(content) < wanted:
-            raise ValueError(f"it ends before its {self.shape[0]} rows do")
-        return np.frombuffer(content, dtype=self.dtype).reshape(shape)

@@ -22,6 +22,7 @@ from rpim._common.files import StrPath
 from rpim._common.hardware import BLOCK_VALUES, as_bytes
 from rpim.data.columns import metadata_columns
 from rpim.data.formats.feature_files import (
+    declared_size,
     is_pim_folder,
     read_features,
     read_shards,
@@ -32,7 +33,7 @@ from rpim.data.labels import BoolArray, FloatArray, feature_matrix, id_array, la
 from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
 
 SURELY_FITS = 64 << 20
-"""Files below this size are read without asking whether they fit into memory."""
+"""Files that declare less than this are read without asking whether they fit into memory."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -173,11 +174,12 @@ class FeatureSet:
         """
         given, path = path, Path(path)
         in_path = None if labels is not None else label_column
-        rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
+        budget = None if memory is None else as_bytes(memory)
+        rows = _on_disk(path, feature_column, budget)
         if rows is None:
-            columns = read_features(given, in_path, feature_column, split_column)
+            columns = read_features(given, in_path, feature_column, split_column, budget)
         else:
-            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits)
+            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits, memory=budget)
             if "X" not in columns:
                 columns["X"] = rows[:] if rows.fits else rows
         if labels is not None:
@@ -352,9 +354,9 @@ def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowF
     is_folder = is_row_folder(path) and not is_pim_folder(path)
     if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
         return None
-    if memory is None and not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
-        return None
     if not path.exists():
+        return None
+    if memory is None and path.is_file() and declared_size(path) < SURELY_FITS:
         return None
     rows = RowFiles(path, feature_column, memory)
     return rows if is_folder or not rows.fits else None

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim._common.files import check_export, open_npz, reading, replacing
+from rpim._common.files import check_export, reading, replacing
+from rpim._common.npy import open_npz
 from rpim._common.progress import Progress
 from rpim._common.work_folder import WorkFolder
 from rpim.data.feature_set import FeatureSet

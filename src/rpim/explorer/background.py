@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rpim._common.files import load_npy
+from rpim._common.npy import load_npy
 from rpim.explorer.jobs import Job, emit
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line, plural
-from rpim._common.files import load_npy, replacing
+from rpim._common.files import replacing
+from rpim._common.npy import load_npy
 from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
 from rpim.explorer.pictures import Pictures
