@@ -29,7 +29,16 @@ from rpim.data.formats.feature_files import (
     write_features,
 )
 from rpim.data.formats.label_files import read_labels
-from rpim.data.labels import BoolArray, FloatArray, feature_matrix, id_array, label_array, text_list, unlabelled_rows
+from rpim.data.labels import (
+    BoolArray,
+    FloatArray,
+    feature_matrix,
+    id_array,
+    label_array,
+    text_list,
+    unit_rows,
+    unlabelled_rows,
+)
 from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
 
 SURELY_FITS = 64 << 20
@@ -266,13 +275,8 @@ class FeatureSet:
             if not np.isfinite(out).all():
                 raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
             return []
-        values = X.astype(np.float64)  # (n, D)
-        # Dividing by the largest value first keeps the squares of huge or tiny features within range.
-        largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
-        values /= np.where(largest == 0, 1.0, largest)[:, None]
-        lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
-        out[:] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
-        zero: list[int] = (np.flatnonzero(largest == 0) + start + self.first_row).tolist()
+        out[:] = unit_rows(X.astype(np.float64))
+        zero: list[int] = (np.flatnonzero(~out.any(axis=1)) + start + self.first_row).tolist()
         return zero
 
     def fingerprint(self) -> str:
