@@ -73,23 +73,26 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     import uvicorn
 
     from rpim.explorer.background import Background
+    from rpim.explorer.connections import Connection
     from rpim.explorer.server import make_app
 
     port = listening.getsockname()[1]
-    token = secrets.token_urlsafe(32)
+    token, code = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     background = Background(bench)
-    app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
-    address = f"http://127.0.0.1:{port}/?token={token}"
+    app = make_app(bench, background, token, port, lambda: server.should_exit, code)
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=Connection, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
+    )
+    address = f"http://127.0.0.1:{port}/"
     for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _end)
     try:
-        typer.echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
+        typer.echo(f"{address}?token={token}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
         background.map()
         background.suggest_names()
         if open_browser:
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(f"{address}?code={code}",), daemon=True).start()
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         typer.echo(f"Stopped. The decisions are in {bench.versions.store.path}.")

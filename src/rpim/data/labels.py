@@ -80,8 +80,8 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
             )
         if present.size:
             present = np.asarray(present.tolist())
-    ends = [present.min(), present.max()] if present.dtype.kind in "iufO" and present.size else [0]
-    largest = max(np.asarray(ends, dtype=object).tolist(), key=abs)
+    has_numbers = present.dtype.kind in "iufO" and present.size > 0
+    largest = max(np.array([present.min(), present.max()]).tolist(), key=abs) if has_numbers else 0
     if abs(largest) > _MAX_LABEL.get(present.dtype.kind, 0):
         raise InputError(
             f"The labels go up to {largest}, so that new classes would have no numbers: give smaller ones, or text."
