@@ -18,6 +18,7 @@ from rpim.cli.terminal import RayAddress, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
+    from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.embed import EmbeddingReport
     from rpim.embedding.encoders import Encoder
     from rpim.embedding.items import Items
@@ -210,22 +211,24 @@ def features_of_new(
     weights: Path | None = None,
     quiet: bool = False,
     workers: int | None = None,
-) -> Iterator[Path]:
+) -> Iterator[Path | CsvFile]:
     """The path of the features: `path` itself, or the features of its images or texts by the run's encoder.
 
     With `workers`, that many Ray workers embed them. The features are removed at the end; after an interruption they
     stay next to the output, and the same command resumes.
     """
+    from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.sources import is_source, read_source
 
-    if not is_source(path, text_column):
-        yield path
+    table = CsvFile.sniff(path)
+    if not is_source(table, text_column):
+        yield table
         return
     from rpim.embedding.embed import embed as embed_items
     from rpim.embedding.open_encoder import encoder_of
     from rpim.runs.run_folder import read_run_file
 
-    items = read_source(path, labels=labels, label_column=label_column, text_column=text_column)
+    items = read_source(table, labels=labels, label_column=label_column, text_column=text_column)
     encoder = encoder_of(read_run_file(run)["provenance"]["data"]["metadata"], weights)
     if workers is not None and output is not None:
         from rpim.embedding.on_ray import embed_on_ray

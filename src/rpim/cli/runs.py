@@ -142,8 +142,8 @@ def extend(
         weights=weights,
         quiet=quiet,
     ) as rows:
-        if rows == new:
-            features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
+        if os.fspath(rows) == os.fspath(new):
+            features = FeatureSet.read(rows, labels, label_column=label_column, feature_column=feature_column)
         else:
             features = FeatureSet.read(rows)
         before, chosen = chosen_version(run, version, as_found)
