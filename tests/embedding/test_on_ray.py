@@ -159,6 +159,7 @@ def test_what_is_not_ours_is_left_alone(ray_here, tmp_path):
     out = tmp_path / "spread"
     Path(f"{out}.checkpoint").mkdir()
     (tmp_path / "spread.checkpoint" / "plan.json").write_text('{"items": "others"}')
+    (tmp_path / "spread.checkpoint" / "part-00000.json").write_text("{}")
     with pytest.raises(InputError, match=r"spread\.checkpoint holds the checkpoint of another embedding"):
         embed_on_ray(texts(), Lengths(), out, ray_here, open_encoder=Lengths)
     out.mkdir()
