@@ -79,7 +79,7 @@ class Preprocessing:
     def normalized(self, rows: NDArray[Any]) -> Tensor:
         """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
         if self.normalize:
-            return torch.from_numpy(unit_rows(rows).astype(np.float32, copy=False)).to(self.device)
+            return torch.from_numpy(unit_rows(rows)).to(self.device)
         with np.errstate(over="ignore"):
             values = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only
         if np.abs(values).max(initial=0.0) > LARGEST:

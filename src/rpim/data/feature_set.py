@@ -275,7 +275,7 @@ class FeatureSet:
             if not np.isfinite(out).all():
                 raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
             return []
-        out[:] = unit_rows(X.astype(np.float64))
+        out[:] = unit_rows(X, np.float64)
         zero: list[int] = (np.flatnonzero(~out.any(axis=1)) + start + self.first_row).tolist()
         return zero
 

@@ -165,21 +165,22 @@ def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArr
     return array
 
 
-def unit_rows(rows: NDArray[Any]) -> FloatArray:
-    """The rows scaled to length 1, in their precision, at least single; a row of zeros stays zero. (N, D)
+def unit_rows(rows: NDArray[Any], dtype: type[np.float32] | type[np.float64] = np.float32) -> FloatArray:
+    """The rows scaled to length 1, in this precision; a row of zeros stays zero. (N, D)
 
-    Where the squares of a row leave the range of its precision, it is divided by its largest value first.
+    Where a row or its squares leave the range of the precision, it is divided by its largest value first, as it was
+    given and in double precision.
 
-    >>> unit_rows(np.array([[3e-30, 4e-30], [3e30, 4e30], [0, 0]], dtype=np.float32)).round(6).tolist()
+    >>> unit_rows(np.array([[3e-30, 4e-30], [3e300, 4e300], [0, 0]])).round(6).tolist()
     [[0.6..., 0.8...], [0.6..., 0.8...], [0.0, 0.0]]
     """
-    values = rows.astype(np.promote_types(rows.dtype, np.float32))
-    limits = np.finfo(values.dtype)
-    with np.errstate(over="ignore", under="ignore"):
+    limits = np.finfo(dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        values: FloatArray = rows.astype(dtype)
         lengths = np.linalg.norm(values, axis=1)  # (N,)
         is_odd = ~((lengths > np.sqrt(limits.tiny / limits.eps)) & (lengths < np.inf))
     if is_odd.any():
-        odd = values[is_odd].astype(np.float64)
+        odd = rows[is_odd].astype(np.float64)
         largest = np.abs(odd).max(axis=1, initial=0.0, keepdims=True)
         odd /= np.where(largest > 0, largest, 1.0)
         values[is_odd], lengths[is_odd] = odd, np.maximum(np.linalg.norm(odd, axis=1), 1.0)

@@ -116,6 +116,10 @@ class Shards:
         """Remove the folder in progress."""
         self._work.remove()
 
+    def close(self) -> None:
+        """Let other processes resume the work."""
+        self._work.close()
+
     def finish(self) -> None:
         """Rename the folder to `output`, with its files numbered without a gap, so that a missing one is noticed."""
         with writing(self.output):
@@ -165,7 +169,8 @@ def write_shards(
     done = shards.done()
     todo = [span for span in shards.spans if span not in done]
     seconds = 0.0
-    with Progress(verbose, doing) as progress, explain_ray_errors():
+    with contextlib.ExitStack() as after_an_error, Progress(verbose, doing) as progress, explain_ray_errors():
+        after_an_error.callback(shards.close)
         progress.expect(shards.spans[-1].stop if shards.spans else 0)
         progress.advance(sum(span.stop - span.start for span in done))
         if todo:
@@ -184,12 +189,13 @@ def write_shards(
                         raise InputError(row["problem"])
                     seconds += row["seconds"]
                     progress.advance(row["n_rows"])
-    lacking = len(shards.spans) - len(shards.done())
-    if lacking:
-        raise InputError(
-            f"{lacking} of the {len(shards.spans)} files that workers have written are not in {shards.folder}: give an "
-            "output on a disk that all machines of the cluster share."
-        )
+        lacking = len(shards.spans) - len(shards.done())
+        if lacking:
+            raise InputError(
+                f"{lacking} of the {len(shards.spans)} files that workers have written are not in {shards.folder}: "
+                "give an output on a disk that all machines of the cluster share."
+            )
+        after_an_error.pop_all()
     return seconds
 
 

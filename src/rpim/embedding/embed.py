@@ -83,6 +83,10 @@ class EmbeddingCheckpoint:
         """Remove the checkpoint."""
         self._work.remove()
 
+    def close(self) -> None:
+        """Let other processes resume the embedding."""
+        self._work.close()
+
 
 def _reasons(part: Any) -> dict[int, str]:
     return {int(position): reason for position, reason in json.loads(str(part["reasons"])).items()}
@@ -167,16 +171,16 @@ def embed(
     plan = plan_of(items, encoder, views, seed)
     if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-    parts = EmbeddingCheckpoint(output, plan, overwrite)
-    done = parts.done()
-    work = EmbeddingLoop(parts.add, encoder, 1 + views)
-    with Progress(verbose, "embedding") as progress:
-        progress.expect(len(items))
-        progress.advance(len(done))
-        todo = [position for position in range(len(items)) if position not in done]
-        work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
-    skipped = _assemble(parts, items, plan, views, output, overwrite)
-    parts.remove()
+    with contextlib.closing(EmbeddingCheckpoint(output, plan, overwrite)) as parts:
+        done = parts.done()
+        work = EmbeddingLoop(parts.add, encoder, 1 + views)
+        with Progress(verbose, "embedding") as progress:
+            progress.expect(len(items))
+            progress.advance(len(done))
+            todo = [position for position in range(len(items)) if position not in done]
+            work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
+        skipped = _assemble(parts, items, plan, views, output, overwrite)
+        parts.remove()
     return EmbeddingReport(work.n_embedded, len(done), skipped, work.seconds, work.encoder_seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -104,18 +105,18 @@ def finetune(
         "views": views,
         "seed": seed,
     }
-    checkpoint = TuningCheckpoint(target, hyperparameters, overwrite)
-    losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
-    facts = {
-        **hyperparameters,
-        "images": len(images),
-        "labelled": int((codes >= 0).sum()),
-        "classes": len(classes),
-        "skipped": images.skipped,
-        "losses": losses,
-    }
-    tuned.save(target, {"tuning": facts})
-    checkpoint.remove()
+    with contextlib.closing(TuningCheckpoint(target, hyperparameters, overwrite)) as checkpoint:
+        losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
+        facts = {
+            **hyperparameters,
+            "images": len(images),
+            "labelled": int((codes >= 0).sum()),
+            "classes": len(classes),
+            "skipped": images.skipped,
+            "losses": losses,
+        }
+        tuned.save(target, {"tuning": facts})
+        checkpoint.remove()
     return TimmEncoder(str(target), device=str(encoder.device))
 
 

@@ -168,6 +168,10 @@ class TuningCheckpoint:
         """Remove the checkpoint once the output is written."""
         self._work.remove()
 
+    def close(self) -> None:
+        """Let other processes resume the training."""
+        self._work.close()
+
 
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
 """As GCD publishes them. The learning rate falls along a cosine to a thousandth of what it was."""
