@@ -481,7 +481,7 @@ def test_an_interruption_ends_every_process(benchmark, sent, started):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     if sent == signal.SIGINT:
-        assert (process.returncode, out) == (2, "")
+        assert (process.returncode, out) == (130, "")
         assert err == "rpim: interrupted with 1 of 2 cells done; the same command resumes.\n"
 
 

@@ -142,5 +142,5 @@ def test_an_interruption_ends_the_tasks(tmp_path, environment, monkeypatch):
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert (process.returncode, out) == (2, "")
+    assert (process.returncode, out) == (130, "")
     assert err == "rpim: interrupted with 1 of 2 cells done; the same command resumes.\n"

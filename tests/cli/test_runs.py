@@ -1,5 +1,6 @@
 """Commands on a run: an extended run can be used like any other."""
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -13,7 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rpim import RPIM, Discovery, FeatureSet
+from rpim._common.files import replacing
 from rpim.cli import terminal
+from rpim.core.checkpoint import Checkpoint
+from rpim.data.formats.csv_file import CsvFile
 from rpim.explorer.refit import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.decisions import Rename
@@ -237,3 +241,40 @@ def test_labels_are_ignored_on_request(animals_features, command):
     assert code == 0
     assert "none of them labelled, in 4 groups" in out
     assert Discovery.load("run").classes.tolist() == ["group-1", "group-2", "group-3", "group-4"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["predict", "run", "new.csv", "-o", "out.csv"], ["extend", "run", "new.csv", "-o", "run2", "--quiet"]]
+)
+def test_a_csv_is_sniffed_once(animals, animals_features, command, monkeypatch, arguments):
+    rows = "".join(f"x{k}," + ",".join(map(str, row)) + "\n" for k, row in enumerate(animals_features.X[:9].tolist()))
+    Path("new.csv").write_text("id," + ",".join(f"f{k}" for k in range(6)) + "\n" + rows)
+    sniffed, sniff = [], CsvFile.__init__
+
+    def count(self, path):
+        sniffed.append(os.fspath(path))
+        sniff(self, path)
+
+    monkeypatch.setattr(CsvFile, "__init__", count)
+    code, _, err = command(*arguments)
+    assert (code, sniffed) == (0, ["new.csv"]), err
+
+
+def test_a_fit_that_another_process_works_on_is_refused(refused, animals):
+    with contextlib.closing(Checkpoint(Path("run2"), {"rows": "a"})) as checkpoint:
+        before = sorted(checkpoint.folder.iterdir())
+        refused(
+            f"run2.checkpoint is in use by process {os.getpid()} on ",
+            *["discover", "animals.npz", "-o", "run2", "--n-members", "1", "--quiet", "--overwrite"],
+        )
+        assert sorted(checkpoint.folder.iterdir()) == before
+    assert not Path("run2").exists()
+
+
+def test_of_two_predictions_with_one_output_the_second_is_refused(refused, animals, animals_features):
+    np.save("new.npy", animals_features.X[:9])
+    with replacing(Path("out.csv")) as file:
+        file.write(b"mine")
+        refused("out.csv is in use by process ", "predict", "run", "new.npy", "-o", "out.csv")
+    assert Path("out.csv").read_text() == "mine"
+    refused("out.csv exists already", "predict", "run", "new.npy", "-o", "out.csv")

@@ -100,6 +100,7 @@ def test_a_fit_that_is_stopped_in_its_training(problem, tmp_path, at_once, monke
     with pytest.raises(Stop):
         method(**given).fit(x, y, checkpoint=checkpoint)
     assert checkpoint.exists
+    checkpoint.close()
     monkeypatch.undo()
     calls = []
     monkeypatch.setattr(method, "_start", lambda *_: calls.append("start"))
@@ -137,9 +138,13 @@ def test_a_short_fit_leaves_nothing(problem, tmp_path):
 def test_the_checkpoint_of_another_fit_is_refused_and_never_deleted_silently(tmp_path, at_once):
     first = Checkpoint(tmp_path / "run", {"rows": "a"})
     first.save_start({"prototypes": torch.ones(2, 2)}, {"x": 1})
+    with pytest.raises(InputError, match=r"run\.checkpoint is in use by process \d+ on .*: wait for it, or choose"):
+        Checkpoint(tmp_path / "run", {"rows": "b"}, overwrite=True)
+    first.close()
     assert Checkpoint(tmp_path / "run", {"rows": "a"}).start()[1] == {"x": 1}
     message = (
-        r"run\.checkpoint holds the checkpoint of another fit: say --overwrite, choose another output, or remove it\."
+        r"run\.checkpoint holds the checkpoint of another fit \(other rows\): say --overwrite, choose another output, "
+        r"or remove it\."
     )
     with pytest.raises(InputError, match=message):
         Checkpoint(tmp_path / "run", {"rows": "b"})
@@ -160,7 +165,7 @@ def test_a_checkpoint_without_a_readable_plan_is_refused(tmp_path, at_once):
 def test_members_are_saved_from_the_first_half_minute_on(tmp_path, monkeypatch):
     checkpoint = Checkpoint(tmp_path / "run", {})
     checkpoint.save_member(3, b"three")
-    assert list(tmp_path.iterdir()) == [], "a short fit leaves no trace"
+    assert not checkpoint.exists
     monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
     checkpoint.save_member(11, b"eleven")
     monkeypatch.undo()
@@ -202,11 +207,12 @@ def test_a_damaged_member_is_named(tmp_path, at_once):
 def test_a_damaged_file_is_named(tmp_path, at_once):
     first = Checkpoint(tmp_path / "run", {})
     first.save_start({"prototypes": torch.ones(2, 2)}, {})
+    first.close()
     path = tmp_path / "run.checkpoint" / "start.safetensors"
     for data in (b"", path.read_bytes()[:-3], json.dumps([1]).encode()):
         path.write_bytes(data)
         with pytest.raises(InputError, match=r"start\.safetensors cannot be read .* and the fit begins again"):
-            Checkpoint(tmp_path / "run", {}).start()
+            first.start()
     with pytest.raises(ValueError, match="not written by this program"):
         unpack((2).to_bytes(8, "little") + b"{}")
 
@@ -251,8 +257,8 @@ def test_the_command_resumes_after_a_kill(command, problem, tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.npz", "run.checkpoint"]
     assert len(list(Path("run.checkpoint").glob("member-*"))) == (2 if n_members > 1 else 0)
     if signal_name == "SIGINT":
-        assert killed.returncode == 2
-        assert killed.stderr.startswith("rpim: interrupted; the same command resumes from")
+        assert killed.returncode == 130
+        assert killed.stderr == "rpim: interrupted; the same command resumes from run.checkpoint.\n"
         assert "Traceback" not in killed.stderr
     code, _, err = command(*arguments, "-o", "run")
     assert code == 0
@@ -270,7 +276,7 @@ def test_the_command_refuses_the_checkpoint_of_other_parameters(command, problem
     arguments = ["discover", "rows.npz", "--n-classes", "8", "--n-members", "1", "--no-report", "--quiet", "-o", "run"]
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
-    assert "run.checkpoint holds the checkpoint of another fit: say --overwrite" in err
+    assert "run.checkpoint holds the checkpoint of another fit (other rows, rpim, RPIM): say --overwrite" in err
     assert Path("run.checkpoint", "member-0.safetensors").is_file()
     assert command(*arguments, "--overwrite")[0] == 0
     assert Path("run").is_dir()

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from rpim._common import files, hardware
 from rpim._common.errors import InputError
 from rpim.data import feature_set, row_files
 from rpim.data.feature_set import FeatureSet
+from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import feature_files
+from rpim.data.formats.csv_file import CsvFile, FeatureTable
+from rpim.data.row_files import RowFiles
 
 X = np.array([[3.0, 4.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.25]], dtype=np.float32)
 
@@ -883,3 +887,54 @@ def test_pims_targets_are_whole_numbers_stored_as_floats(tmp_path):
     assert features.truth.dtype.kind == "i"
     assert features.truth.tolist() == [4, 4, 7, 8]
     assert features.labels.tolist() == [4, -1, -1, -1]
+
+
+# Sizes that files declare
+
+
+def test_the_memory_budget_holds_for_an_npz_before_it_is_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "f.npz", X=np.zeros((20_000, 100), np.float32), y=np.zeros(20_000, np.int64))
+    assert (tmp_path / "f.npz").stat().st_size < 50_000
+    with pytest.raises(InputError, match=r"f\.npz takes about 64MB of memory, and 10MB may be used: save the rows as"):
+        FeatureSet.read(tmp_path / "f.npz", memory="10MB")
+    assert len(FeatureSet.read(tmp_path / "f.npz", memory="100MB")) == 20_000
+    monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 1_000_000)
+    with pytest.raises(InputError, match="and 1MB may be used"):
+        FeatureSet.read(tmp_path / "f.npz")
+
+
+def test_a_parquet_file_that_grows_in_memory_stays_on_disk(tmp_path, monkeypatch):
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(4_000_000, np.float32)), 200)
+    pq.write_table(pa.table({"features": rows, "label": ["a", "b"] * 10_000}), tmp_path / "f.parquet")
+    assert (tmp_path / "f.parquet").stat().st_size < 100_000
+    monkeypatch.setattr("rpim.data.row_files.default_memory_budget", lambda: 1_000_000)
+    monkeypatch.setattr("rpim.data.feature_set.SURELY_FITS", 1_000_000)
+    assert isinstance(FeatureSet.read(tmp_path / "f.parquet").X, RowFiles)
+
+
+def test_metadata_that_grows_in_memory_is_refused(tmp_path):
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.eye(1000, 2, dtype=np.float32).ravel()), 2)
+    table = {"features": rows, **{f"column {k}": np.zeros(1000) for k in range(600)}}
+    pq.write_table(pa.table(table), tmp_path / "f.parquet")
+    with pytest.raises(InputError, match=r"f\.parquet takes about 5MB of memory, and 3MB may be used"):
+        FeatureSet.read(tmp_path / "f.parquet", memory="3MB")
+
+
+def test_the_time_for_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
+    n = 20_000
+    lines = [
+        ",".join(["label", *(f"f{k}" for k in range(n))]),
+        *(",".join([name, *["0.5"] * n]) for name in ("a", "b", "")),
+    ]
+    (tmp_path / "f.csv").write_text("\n".join(lines))
+    layout = FeatureTable.of(CsvFile(tmp_path / "f.csv"), {})
+    begin = time.perf_counter()
+    layout._options()
+    assert time.perf_counter() - begin < 0.5  # 2 s if every name was looked for in a list
+    assert FeatureSet.read(tmp_path / "f.csv").X.shape == (3, n)
+
+
+def test_a_row_of_a_csv_may_be_longer_than_a_block(tmp_path):
+    (tmp_path / "f.csv").write_text("text,f0,f1\n" + f"{'x' * 3_000_000},1.0,2.0\n" * 3)
+    assert len(FeatureSet.read(tmp_path / "f.csv")) == 3
+    assert sum(map(len, FeatureStream(tmp_path / "f.csv"))) == 3

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rpim import FeatureSet, InputError
-from rpim._common.files import ArrayStream
+from rpim._common.npy import ArrayStream
 from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import column_stream
 

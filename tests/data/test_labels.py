@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rpim import PIM, FeatureSet
 from rpim._common.errors import InputError
-from rpim.data.labels import encode_labels, name_new_classes, unlabelled_rows
+from rpim.data.labels import encode_labels, label_array, name_new_classes, unlabelled_rows
 
 NAN = float("nan")
 
@@ -152,3 +153,37 @@ def test_no_number_is_given_twice(known, n_new):
     names = name_new_classes(np.array(sorted(known)), n_new).tolist()
     assert len(set(names)) == len(names) == len(known) + n_new
     assert -1 not in names[len(known) :]
+
+
+# One rule for what has no label, and numbers that leave none for new classes
+
+
+@pytest.mark.parametrize("labels", [["cat", "-1", "dog", ""], np.array(["cat", "-1", "dog", ""])])
+def test_the_text_of_minus_one_is_unlabelled_everywhere(labels, tmp_path):
+    assert unlabelled_rows(labels).tolist() == [False, True, False, True]
+    assert encode_labels(labels)[1].tolist() == ["cat", "dog"]
+    assert label_array(labels, "labels", 4).tolist() == ["cat", "", "dog", ""]
+    lines = "".join(f"{k}.5,{label}\n" for k, label in enumerate(labels))
+    (tmp_path / "f.csv").write_text(f"f0,label\n{lines}")
+    assert FeatureSet.read(tmp_path / "f.csv").labels.tolist() == ["cat", "", "dog", ""]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 2**63 - 1, -1],
+        np.array([0, 2**64 - 1], dtype=np.uint64),
+        np.array([0.0, 1e300, np.nan]),
+        [0, 10**30, None],
+        [0, -(2**63)],
+    ],
+)
+def test_numbers_that_leave_none_for_new_classes_are_refused(labels):
+    with pytest.raises(InputError, match=r"The labels go up to .*: give smaller ones, or text\."):
+        encode_labels(labels)
+
+
+def test_large_numbers_are_labels(blobs):
+    x, truth = blobs([20] * 4, 8)
+    y = np.where(np.arange(80) % 2 == 0, truth.numpy() + 2**62 - 3, -1)
+    assert PIM(6, random_state=0).fit(x.numpy(), y).classes_.tolist() == [2**62 + k for k in range(-3, 3)]

@@ -118,7 +118,7 @@ def test_images_become_a_feature_set(pictures, tmp_path):
     assert features.metadata["encoder"] == "colours@000000000000"
     assert features.metadata["skipped"] == [["even/2.png", "it is no picture"]]
     assert (report.embedded, report.resumed, report.skipped) == (9, 0, [("even/2.png", "it is no picture")])
-    assert not list(tmp_path.glob("*.parts"))
+    assert not list(tmp_path.glob("*.checkpoint"))
 
 
 @pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (3, 1), (100, 2)])
@@ -161,7 +161,9 @@ def test_a_part_is_written_every_few_seconds(pictures, tmp_path, monkeypatch):
     encoder.stop_after = 6
     with pytest.raises(KeyboardInterrupt):
         embed(pictures, encoder, out, batch_size=2, workers=0)
-    assert len(list((tmp_path / "f.parquet.parts").glob("part-*.npz"))) == 3  # of 2, of 1 and the damaged one, of 2
+    assert (
+        len(list((tmp_path / "f.parquet.checkpoint").glob("part-*.npz"))) == 3
+    )  # of 2, of 1 and the damaged one, of 2
     embed(pictures, Colours(), out, workers=0)
     assert len(FeatureSet.read(out)) == 9
 
@@ -459,7 +461,7 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path, environment):
     killed = start("f.parquet", "0 0 99")
     for _ in range(3):
         assert killed.stdout.readline() == "batch\n"
-    while len(list((tmp_path / "f.parquet.parts").glob("part-*.npz"))) < 2:
+    while len(list((tmp_path / "f.parquet.checkpoint").glob("part-*.npz"))) < 2:
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
@@ -468,4 +470,4 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path, environment):
     assert "16 were resumed from a checkpoint" in out
     start("whole.parquet").communicate(timeout=120)
     assert (tmp_path / "f.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert not list(tmp_path.glob("*.parts"))
+    assert not list(tmp_path.glob("*.checkpoint"))

@@ -319,11 +319,11 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     with pytest.raises(KeyboardInterrupt):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
     with pytest.raises(
-        InputError, match=r"t.safetensors.checkpoint belongs to a run with other hyperparameters \(epochs, seed"
+        InputError, match=r"t.safetensors.checkpoint holds the checkpoint of another fine-tuning \(other epochs, seed"
     ):
         finetune(items, convolutions, tmp_path / "t.safetensors", **{**QUICK, "epochs": 9}, seed=1)
-    (tmp_path / "t.safetensors.checkpoint" / "hyperparameters.json").write_text("{")
-    with pytest.raises(InputError, match="is damaged"):
+    (tmp_path / "t.safetensors.checkpoint" / "plan.json").write_text("{")
+    with pytest.raises(InputError, match="holds the checkpoint of another fine-tuning"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
 
 
@@ -502,5 +502,5 @@ def test_ctrl_c_says_how_to_go_on(command, source, tmp_path, monkeypatch):
         "-o",
         "tuned.safetensors",
     )
-    assert (code, out) == (2, "")
-    assert err == "rpim: interrupted; the same command resumes after the last complete epoch.\n"
+    assert (code, out) == (130, "")
+    assert err == "rpim: interrupted; the same command resumes from tuned.safetensors.checkpoint.\n"

@@ -642,7 +642,7 @@ def test_an_interruption_while_embedding(benchmark, embedded):
     make_cifar10(Path("cifar"))
     data = ("--data", "cifar10=cifar", *FAST, "-o", "out")
     code, out, err = benchmark(*data, "--encoder", "interrupted")
-    assert (code, out) == (2, "")
+    assert (code, out) == (130, "")
     assert err == "rpim: interrupted while embedding images; the same command resumes.\n"
     # Nothing was finished, so that another encoder may do it.
     assert benchmark(*data, "--encoder", "colours")[0] == 0

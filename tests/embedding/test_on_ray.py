@@ -106,7 +106,7 @@ def test_images_with_views_and_a_damaged_one(ray_here, tmp_path):
     assert (report.embedded, report.resumed) == (9, 0)
     assert report.skipped == [("unlabelled/9.png", "it is no picture")]
     assert sorted(file.name for file in (tmp_path / "spread").iterdir()) == [f"part-0000{i}.parquet" for i in range(3)]
-    assert not list(tmp_path.glob("*.parts"))
+    assert not list(tmp_path.glob("*.checkpoint"))
 
 
 def texts(n=12, **others):
@@ -139,7 +139,7 @@ def test_rows_that_kill_every_worker_are_named_and_the_rest_is_not_made_again(ra
     with pytest.raises(InputError, match="3 workers were lost over the rows 4 to 7"):
         embed_on_ray(items, Lengths(), out, 1, open_encoder=partial(Lengths, notes, deaths=99))
     assert not out.exists()
-    done = [json.loads(note.read_text())["n_rows"] for note in Path(f"{out}.parts").glob("part-*.json")]
+    done = [json.loads(note.read_text())["n_rows"] for note in Path(f"{out}.checkpoint").glob("part-*.json")]
     assert done
     notes.write_text("")
     report = embed_on_ray(items, Lengths(), out, ray_here, open_encoder=partial(Lengths, notes))
@@ -157,9 +157,10 @@ def test_nothing_that_can_be_used_leaves_nothing(ray_here, tmp_path):
 
 def test_what_is_not_ours_is_left_alone(ray_here, tmp_path):
     out = tmp_path / "spread"
-    Path(f"{out}.parts").mkdir()
-    (tmp_path / "spread.parts" / "plan.json").write_text('{"items": "others"}')
-    with pytest.raises(InputError, match=r"spread\.parts holds the checkpoint of another embedding"):
+    Path(f"{out}.checkpoint").mkdir()
+    (tmp_path / "spread.checkpoint" / "plan.json").write_text('{"items": "others"}')
+    (tmp_path / "spread.checkpoint" / "part-00000.json").write_text("{}")
+    with pytest.raises(InputError, match=r"spread\.checkpoint holds the checkpoint of another embedding"):
         embed_on_ray(texts(), Lengths(), out, ray_here, open_encoder=Lengths)
     out.mkdir()
     (out / "part-00000.parquet").write_bytes(b"old")

@@ -625,7 +625,7 @@ infomax.InfoMaxEstimator._discover = endless
 main()
 """
     end = interrupt(script, "discover", "d.npz", "-o", "run", *FAST, says="fitting")
-    assert end == (2, "rpim: interrupted; nothing was written.\n")
+    assert end == (130, "rpim: interrupted; no file was written.\n")
     assert os.listdir(tmp_path) == ["d.npz"]
 
 

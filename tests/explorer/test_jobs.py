@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +21,8 @@ from rpim import InputError
 from rpim.explorer.background import RUNNING, Background
 from rpim.explorer.jobs import STOPPED, Job, held, is_held
 from rpim.explorer.workbench import Workbench
+from rpim.runs.decision_store import Store
+from rpim.runs.decisions import Rename
 
 SERVER = """
 import os, signal, sys, time
@@ -135,7 +141,7 @@ def test_a_fit_that_died_with_its_server_is_offered_again(slow, killed_while_fit
     wait_until(lambda: not is_held(slow / "refits" / RUNNING))
     with next_server(slow) as (bench, job, _):
         wait_until(lambda: job.status != "running")
-        assert job.progress() == {"status": "failed", **STOPPED, "unseen": True}
+        assert job.progress() == {"status": "failed", "error": STOPPED, "unseen": True}
         assert bench.versions.numbers() == [0]
 
 
@@ -148,3 +154,104 @@ def test_a_folder_is_held_as_long_as_its_process_lives(tmp_path):
         with pytest.raises(InputError, match="A fit is already running: wait for it, or cancel it"):
             job.start("nothing", lambda folder: [], lambda folder: None)
     assert not is_held(tmp_path)
+
+
+@pytest.mark.slow
+def test_of_two_servers_that_start_a_refit_one_is_refused_and_can_still_cancel_it(slow):
+    with next_server(slow) as (_, job, background), next_server(slow) as (_, other_job, other):
+        refused = []
+
+        def start(one):
+            try:
+                one.refit(0)
+            except InputError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=start, args=(one,)) for one in (background, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 1
+        assert re.fullmatch("(A refit is already running|Another rpim explore is starting a refit): .*", refused[0])
+        idle, its_job = (other, other_job) if job.status == "running" else (background, job)
+        with pytest.raises(InputError, match="A refit is already running: wait for it, or cancel it"):
+            idle.refit(0)
+        assert its_job.status == "running"
+        its_job.cancel()
+        wait_until(lambda: job.status != "running" and other_job.status != "running")
+        wait_until(lambda: not (slow / "refits" / RUNNING).exists())
+    assert sorted(os.listdir(slow / "refits")) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "the system ended it with signal 9, probably because the memory ran out",
+        ),
+        ("import os; os.kill(os.getpid(), 6)", "the system ended it with signal 6. Refit to repeat it."),
+        ("raise MemoryError('no more')", "it ended with exit code 1 (MemoryError: no more)."),
+    ],
+)
+def test_a_child_that_dies_says_why(tmp_path, monkeypatch, script, says):
+    (tmp_path / "dying.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job = Job("refit", tmp_path / "refits" / RUNNING)
+    job.start("dying", lambda folder: [], lambda folder: None)
+    wait_until(lambda: job.status != "running")
+    for _ in range(2):
+        assert job.progress()["status"] == "failed"
+        assert job.progress()["error"].startswith(says)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_ended_server_leaves_all_decisions_in_one_file(animals, environment, sent):
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from rpim.cli.main import main; main()", "explore", animals, "--no-browser"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        while "127.0.0.1" not in process.stdout.readline():
+            assert process.poll() is None
+        store = Store(animals)
+        store.add(0, Rename(0, "beetle"), "key-0001", 0)
+        store._database.close()  # as a process that was killed; the server is still there
+        process.send_signal(sent)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == (0 if sent == signal.SIGINT else 128 + sent)
+    assert sorted(file.name for file in animals.glob("decisions*")) == ["decisions.sqlite"]
+    with sqlite3.connect(animals / "decisions.sqlite") as database:
+        assert database.execute("SELECT count(*) FROM decisions").fetchone() == (1,)
+
+
+def test_a_refused_start_leaves_no_database(animals, command):
+    (animals.parent / "animals.npz").unlink()
+    assert command("explore", animals, "--no-browser")[0] == 2
+    assert list(animals.glob("decisions*")) == []
+
+
+def test_a_damaged_refit_is_left_out_and_the_others_stay(animals, command):
+    for number in (1, 2, 3):
+        shutil.copytree(animals, animals / "refits" / f"{number:04}", ignore=lambda folder, names: ["refits"])
+    (animals / "refits" / "0002" / "assignments.parquet").write_bytes(b"PAR1")
+    (animals / "refits" / "0003" / "run.json").write_text('{"format": 1}')
+    with next_server(animals) as (bench, _, _):
+        assert bench.versions.numbers() == [0, 1]
+        assert bench.versions.active == 1
+        assert [one["number"] for one in bench.summary()["versions"]] == [0, 1]
+        bench.suggest_names()
+        assert sorted(bench.versions.problems) == [2, 3]
+        bench.versions.activate(0)
+        assert bench.versions.active == 0
+    code, _, err = command("classes", animals, "--version", 2)
+    assert code == 2
+    assert "give --version 0 for the first fit, or refit" in err
+    assert command("classes", animals, "--version", 1)[0] == 0

@@ -526,7 +526,7 @@ def test_the_old_run_comes_back_if_the_new_one_cannot_be_moved_in(discovery, tmp
     rename = os.rename
 
     def fails_for_the_new_one(source, destination):
-        if ".partial-" in str(source):
+        if ".partial" in str(source):
             raise OSError(errno.EIO, "Input/output error")
         rename(source, destination)
 

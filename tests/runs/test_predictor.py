@@ -278,10 +278,10 @@ main()
 """
 
     def begun():
-        assert len(os.listdir(tmp_path)) == 2  # the beginning, under another name
+        assert len(os.listdir(tmp_path)) == 3  # the beginning, under another name, and a lock
 
     end = interrupt(script, "predict", run, "n.npy", "-o", "out.parquet", says="half", then=begun)
-    assert end == (2, "rpim: interrupted; nothing was written.\n")
+    assert end == (130, "rpim: interrupted; no file was written.\n")
     assert os.listdir(tmp_path) == ["n.npy"]
 
 

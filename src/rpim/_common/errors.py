@@ -33,8 +33,8 @@ class MissingColumn(InputError):
 
 
 _MAX_LISTED, _N_NEAREST = 30, 6
-BAD_INPUT, FAILURE = 2, 1
-"""The exit codes of the commands: what the user can mend, and what they cannot."""
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+"""The exit codes of the commands: what the user can mend, what they cannot, and Ctrl-C."""
 
 
 def some(values: Iterable[Any]) -> str:

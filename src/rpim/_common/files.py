@@ -1,4 +1,4 @@
-"""Files: checked output paths, atomic writes, reads with one-sentence errors, and the folder of unfinished work.
+"""Files: checked output paths, atomic writes by one process at a time, and reads with one-sentence errors.
 
 Nothing is ever unpickled: a damaged or hostile file cannot run code.
 """
@@ -9,25 +9,25 @@ import codecs
 import contextlib
 import csv
 import errno
-import json
-import math
+import hashlib
 import os
 import re
-import secrets
 import shlex
 import shutil
+import socket
 import struct
+import time
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, BinaryIO
 
 from rpim._common.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 StrPath = str | os.PathLike[str]
 
@@ -44,7 +44,9 @@ _UNREADABLE = (
     NotImplementedError,
     RuntimeError,
     MemoryError,
+    OverflowError,
     SyntaxError,
+    TypeError,
     csv.Error,
     struct.error,
     tokenize.TokenError,
@@ -84,33 +86,6 @@ def _not_utf8(path: Path) -> str:
     )
 
 
-def must_be_npy(path: Path) -> None:
-    """Check that a file exists and is an .npy file."""
-    must_exist(path)
-    with reading(path), open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise InputError(f"{path} is not an .npy file: write it with numpy.save.")
-
-
-def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
-    """Load the array in an .npy file."""
-    must_be_npy(path)
-    with reading(path):
-        array: NDArray[Any] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-        return array
-
-
-@contextlib.contextmanager
-def open_npz(path: Path) -> Iterator[Any]:
-    """Open an .npz file with numpy; errors while it is open are about this file."""
-    must_exist(path)
-    with reading(path):
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{path} is not an .npz file, or is truncated: write it again with numpy.savez.")
-        with np.load(path, allow_pickle=False) as archive:
-            yield archive
-
-
 def disk_is_full(error: BaseException) -> bool:
     """Whether an error says that the disk, or the user's quota, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -129,13 +104,77 @@ def writing(path: StrPath) -> Iterator[None]:
         raise InputError(f"{path} was not written ({error.strerror or error}): check the folder.") from error
 
 
+def take_lock(file: Path, held: StrPath) -> FileLock | None:
+    """Take a lock, which the system releases however this process ends; `file` names the process that has it.
+
+    None where the file system knows no locks.
+
+    Raises
+    ------
+    InputError
+        If another process has it: `held` is in use.
+    """
+    from filelock import FileLock, Timeout
+
+    who = ""
+    with contextlib.suppress(OSError, ValueError):
+        who = file.read_text(encoding="utf-8")
+    lock = FileLock(file, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InputError(
+            f"{held} is in use by {who or 'another process'}: wait for it, or choose another name."
+        ) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
+            return None
+        raise
+    with contextlib.suppress(OSError):
+        file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%H:%M')}", "utf-8")
+    return lock
+
+
+def drop_lock(lock: FileLock | None) -> None:
+    """Remove the file of a lock, and release it."""
+    if lock is not None:
+        with contextlib.suppress(OSError):  # Windows removes no open file
+            os.unlink(lock.lock_file)
+        lock.release()
+
+
+def _hidden(path: Path, suffix: str) -> Path:
+    """A hidden file beside `path`, the same in every process; its name is not too long however long that of `path`."""
+    return path.with_name(f".{hashlib.sha256(path.name.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}{suffix}")
+
+
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path` once it is complete and on disk, and is removed after an error."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    with writing(path):
+def one_writer(path: Path) -> Iterator[None]:
+    """Let no other process write `path`."""
+    lock = take_lock(_hidden(path, ".lock"), path)
+    try:
+        yield
+    finally:
+        drop_lock(lock)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Open a temporary file that becomes `path` once it is complete and on disk, and is removed after an error.
+
+    One process writes it at a time. What a killed one has left is written over.
+
+    Raises
+    ------
+    InputError
+        If another process writes it, it exists and `overwrite` is False, or the disk is full.
+    """
+    temporary = _hidden(path, ".tmp")
+    with writing(path), one_writer(path):
+        if not overwrite:
+            check_absent(path)
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -149,7 +188,8 @@ def put_in_place(partial: Path, target: Path) -> None:
     if not target.exists():
         os.rename(partial, target)
     else:
-        old = target.with_name(f".{target.name}.replaced-{os.getpid()}")
+        old = _hidden(target, ".old")
+        shutil.rmtree(old, ignore_errors=True)
         os.rename(target, old)
         try:
             os.rename(partial, target)
@@ -158,6 +198,16 @@ def put_in_place(partial: Path, target: Path) -> None:
             raise
         shutil.rmtree(old, ignore_errors=True)
     sync_to_disk(target.parent)
+
+
+def put_back(target: Path) -> None:
+    """Restore a folder, if a process was killed while it replaced it."""
+    old = _hidden(target, ".old")
+    if old.exists():
+        with writing(target), one_writer(target):
+            if not target.exists():
+                os.rename(old, target)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def sync_to_disk(path: Path) -> None:
@@ -202,9 +252,8 @@ def check_writable(
     if suffixes and target.suffix.lower() not in suffixes:
         choices = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {choices}.")
-    if (target.exists() and not overwrite) or (target.is_dir() and not is_folder):
-        option = "" if overwrite is None else ", or say --overwrite (overwrite=True)"
-        raise InputError(f"{path} exists already: choose another name{option}.")
+    if not overwrite or (target.is_dir() and not is_folder):
+        check_absent(target, "" if overwrite is None else _OVERWRITE)
     parent = target.resolve().parent
     shown = target.parent if target.parent.name else parent
     if parents:
@@ -216,102 +265,15 @@ def check_writable(
     return target
 
 
+_OVERWRITE = ", or say --overwrite (overwrite=True)"
+
+
+def check_absent(path: Path, option: str = _OVERWRITE) -> None:
+    """Check that nothing is at a path."""
+    if path.exists():
+        raise InputError(f"{path} exists already: choose another name{option}.")
+
+
 def check_export(path: StrPath, overwrite: bool = False, suffixes: Sequence[str] = (".csv", ".parquet")) -> Path:
     """Check that a table may be written."""
     return check_writable(path, overwrite, suffixes=suffixes)
-
-
-PLAN_FILE = "plan.json"
-
-
-def open_work_folder(output: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> Path:
-    """Create the work folder beside `output`, or reopen it to resume.
-
-    Parameters
-    ----------
-    output : path of the file or folder to be
-    plan : dict
-        JSON-able: what has to be the same for the work to be resumed.
-    what : str
-        The user's word for the work.
-    overwrite : bool
-        Remove the checkpoint of another plan.
-
-    Raises
-    ------
-    InputError
-        If the folder holds the checkpoint of another plan.
-    """
-    folder = output.with_name(f"{output.name}.parts")
-    check_plan(folder, plan, what, overwrite)
-    write_plan(folder, plan)
-    return folder
-
-
-def check_plan(folder: Path, plan: dict[str, Any], what: str, overwrite: bool = False) -> None:
-    """Check that a folder, where there is one, belongs to this plan; see `open_work_folder`."""
-    if not folder.exists() or _belongs_to(folder, plan):
-        return
-    if not overwrite:
-        raise InputError(
-            f"{folder} holds the checkpoint of another {what}: say --overwrite, choose another output, or remove it."
-        )
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_plan(folder: Path, plan: dict[str, Any]) -> None:
-    """Create the folder, and say in it what the work is."""
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-    with replacing(folder / PLAN_FILE) as file:
-        file.write(json.dumps(plan, indent=2).encode())
-
-
-def _belongs_to(folder: Path, plan: dict[str, Any]) -> bool:
-    try:
-        stored: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return not any(folder.iterdir())
-    return bool(stored == json.loads(json.dumps(plan)))
-
-
-class ArrayStream:
-    """The rows of an array, in the order of the file.
-
-    It is not memory-mapped: mapped pages count as memory in use, and a member of an archive may be compressed. An
-    array in Fortran order is read whole, because its rows are spread over the file.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        version = np.lib.format.read_magic(file)
-        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        if version not in read_header:
-            raise ValueError(f"version {version} of numpy's format is not for plain numbers and text")
-        self.shape, self.by_column, self.dtype = read_header[version](file)
-        if self.dtype.hasobject:
-            raise ValueError("Object arrays are pickled")
-        self._next_row = 0
-        self._whole: NDArray[Any] | None = None
-
-    def take(self, n_rows: int) -> NDArray[Any]:
-        """Read the next rows."""
-        rows = slice(self._next_row, self._next_row + n_rows)
-        self._next_row += n_rows
-        if self.by_column:
-            if self._whole is None:
-                self._whole = self._read(self.shape[::-1]).T
-            return self._whole[rows]
-        return self._read((n_rows, *self.shape[1:]))
-
-    def finish(self) -> None:
-        """Read to the end, where an archive checks the checksum."""
-        while self._file.read(1 << 20):
-            pass
-
-    def _read(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        wanted = math.prod(shape) * self.dtype.itemsize
-        content = self._file.read(wanted)
-        if len(content) < wanted:
-            raise ValueError(f"it ends before its {self.shape[0]} rows do")
-        return np.frombuffer(content, dtype=self.dtype).reshape(shape)

@@ -23,8 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import open_npz, replacing, writing
+from rpim._common.files import replacing, writing
 from rpim._common.hardware import row_blocks
+from rpim._common.npy import open_npz
 from rpim._version import __version__
 from rpim.benchmark.batches import BatchesCase, follow
 from rpim.benchmark.cells import Cell, digest

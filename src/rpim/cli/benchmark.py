@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, FAILURE, InputError
+from rpim._common.errors import FAILURE, INTERRUPTED, InputError
 from rpim.cli.terminal import RayAddress, Workers, check_workers, echo
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def benchmark(
         embed_images(images, {one.name: one.split for one in plan.sets}, output)
     except KeyboardInterrupt:
         echo("rpim: interrupted while embedding images; the same command resumes.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
+        raise typer.Exit(INTERRUPTED) from None
     cells = planned_cells(plan)
     with _runner(ray, workers, plan.jobs) as run:  # report a missing cluster before the folder is created
         kept = CellFile(output)
@@ -169,7 +169,7 @@ def _runner(ray: str | None, workers: int | None, jobs: int) -> Iterator[Callabl
 def _interrupted(kept: CellFile, cells: list[Cell]) -> typer.Exit:
     done = f"{kept.n_done(cells)} of {len(cells)} cells done"
     echo(f"rpim: interrupted with {done}; the same command resumes.", err=True)
-    return typer.Exit(BAD_INPUT)
+    return typer.Exit(INTERRUPTED)
 
 
 def _write_page(output: Path, studies: Sequence[Study], records: list[dict[str, Any]], command: str) -> None:

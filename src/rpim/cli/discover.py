@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, InputError, choose
+from rpim._common.errors import InputError, choose
 from rpim._common.hardware import as_bytes
 from rpim.cli.embed import EncoderName, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
@@ -218,17 +218,14 @@ def discover(
 
 @contextlib.contextmanager
 def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
-    """Report the checkpoint on Ctrl-C; remove it once the run is written."""
+    """Say that a fit is resumed; remove its checkpoint once the run is written."""
     if checkpoint.exists and not quiet:
         echo(f"Resuming the fit in {checkpoint.folder}.", err=True)
     try:
         yield
-    except KeyboardInterrupt:
-        if not checkpoint.exists:
-            raise
-        echo(f"rpim: interrupted; the same command resumes from {checkpoint.folder}.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
-    checkpoint.remove()
+        checkpoint.remove()
+    finally:
+        checkpoint.close()
 
 
 def estimate(

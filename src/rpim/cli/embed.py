@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
-from rpim.cli.terminal import RayAddress, echo, one_line_warnings, resumable_parts
+from rpim._common.work_folder import is_reused
+from rpim.cli.terminal import RayAddress, echo, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
+    from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.embed import EmbeddingReport
     from rpim.embedding.encoders import Encoder
     from rpim.embedding.items import Items
@@ -121,7 +123,7 @@ def embed(
         from rpim._common.ray import connected
         from rpim.embedding.on_ray import embed_on_ray
 
-        with resumable_parts(output), connected(ray, workers) as n_workers:
+        with connected(ray, workers) as n_workers:
             report = embed_on_ray(items, opened, output, n_workers, device=device, **how)
     print_report(items, report, opened.identity, quiet)
     if not quiet:
@@ -184,6 +186,7 @@ def embed_for_run(
         opened = open_encoder(items.kind, encoder, weights, device)
     place = run.with_name(f"{run.name}.features.parquet")
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
+    is_reused(place)
     print_report(items, report, opened.identity, quiet)
     return place
 
@@ -208,28 +211,31 @@ def features_of_new(
     weights: Path | None = None,
     quiet: bool = False,
     workers: int | None = None,
-) -> Iterator[Path]:
+) -> Iterator[Path | CsvFile]:
     """The path of the features: `path` itself, or the features of its images or texts by the run's encoder.
 
     With `workers`, that many Ray workers embed them. The features are removed at the end; after an interruption they
     stay next to the output, and the same command resumes.
     """
+    from rpim.data.formats.csv_file import CsvFile
     from rpim.embedding.sources import is_source, read_source
 
-    if not is_source(path, text_column):
-        yield path
+    table = CsvFile.sniff(path)
+    if not is_source(table, text_column):
+        yield table
         return
     from rpim.embedding.embed import embed as embed_items
     from rpim.embedding.open_encoder import encoder_of
     from rpim.runs.run_folder import read_run_file
 
-    items = read_source(path, labels=labels, label_column=label_column, text_column=text_column)
+    items = read_source(table, labels=labels, label_column=label_column, text_column=text_column)
     encoder = encoder_of(read_run_file(run)["provenance"]["data"]["metadata"], weights)
     if workers is not None and output is not None:
         from rpim.embedding.on_ray import embed_on_ray
 
         place = output.with_name(f"{output.name}.features")
         report = embed_on_ray(items, encoder, place, workers, reuse=True, verbose=not quiet)
+        is_reused(place)
         print_report(items, report, encoder.identity, quiet=True)
         yield place
         shutil.rmtree(place, ignore_errors=True)
@@ -242,6 +248,7 @@ def features_of_new(
         print_report(
             items, embed_items(items, encoder, place, reuse=True, verbose=not quiet), encoder.identity, quiet=True
         )
+        is_reused(place)
         yield place
         place.unlink(missing_ok=True)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import secrets
+import signal
 import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,10 +44,13 @@ def explore(
     from rpim.explorer.workbench import Workbench
 
     echo(f"Opening {run} …")
-    bench = Workbench(run, features, images)
-    if bench.pictures.missing():
-        echo("The images have moved: give --images FOLDER to show them.")
-    serve(bench, listening, open_browser=not no_browser)
+    with contextlib.closing(Workbench(run, features, images)) as bench:
+        if bench.pictures.missing():
+            echo("The images have moved: give --images FOLDER to show them.")
+        bench.versions.numbers()
+        for number, problem in bench.versions.problems.items():
+            echo(f"Refit {number} is left out: {problem}")
+        serve(bench, listening, open_browser=not no_browser)
 
 
 def listen(port: int) -> socket.socket:
@@ -69,22 +74,33 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
     import uvicorn
 
     from rpim.explorer.background import Background
+    from rpim.explorer.connections import Connection
     from rpim.explorer.server import make_app
 
     port = listening.getsockname()[1]
-    token = secrets.token_urlsafe(32)
+    token, code = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     background = Background(bench)
-    app = make_app(bench, background, token, port, is_ending=lambda: server.should_exit)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3))
-    address = f"http://127.0.0.1:{port}/?token={token}"
-    echo(f"{address}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
-    background.map()
-    background.suggest_names()
-    if open_browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    app = make_app(bench, background, token, port, lambda: server.should_exit, code)
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=Connection, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
+    )
+    address = f"http://127.0.0.1:{port}/"
+    for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _end)
     try:
+        echo(f"{address}?token={token}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
+        background.map()
+        background.suggest_names()
+        if open_browser:
+            threading.Thread(target=webbrowser.open, args=(f"{address}?code={code}",), daemon=True).start()
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
     finally:
         background.end()
+
+
+def _end(number: int, frame: Any) -> None:
+    """End as the signal asks, but close the database before."""
+    raise SystemExit(128 + number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, InputError, choose
+from rpim._common.errors import InputError, choose
 from rpim.cli.embed import MAX_LISTED
 from rpim.cli.terminal import echo, one_line_warnings
 
@@ -84,23 +84,19 @@ def finetune(
         items = _from_source(source, labels, label_column, splits)
     with one_line_warnings(show=not quiet):
         opened = open_encoder("images", encoder, weights, device)
-    try:
-        tune(
-            items,
-            opened,
-            output,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            supervised_weight=supervised_weight,
-            views=views,
-            seed=seed,
-            overwrite=overwrite,
-            verbose=not quiet,
-        )
-    except KeyboardInterrupt:
-        echo("rpim: interrupted; the same command resumes after the last complete epoch.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
+    tune(
+        items,
+        opened,
+        output,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        supervised_weight=supervised_weight,
+        views=views,
+        seed=seed,
+        overwrite=overwrite,
+        verbose=not quiet,
+    )
     tuning = read_header(output)["tuning"]
     if tuning["skipped"]:
         _tell_skipped(tuning["skipped"])

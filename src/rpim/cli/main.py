@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rpim._common.errors import BAD_INPUT, FAILURE, InputError, MissingColumn
+from rpim._common.errors import BAD_INPUT, FAILURE, INTERRUPTED, InputError, MissingColumn
 from rpim._common.ray import LOCAL, is_address
 from rpim._version import __version__
 from rpim.cli.benchmark import benchmark
@@ -31,7 +31,10 @@ _TYPED = "rpim.typed"
 
 
 class OneLineErrors(TyperGroup):
-    """Print errors as one line on stderr: exit code 2 for bad input, 1 for failures; --debug adds the traceback."""
+    """Print errors as one line on stderr; --debug adds the traceback.
+
+    The exit code is 2 for bad input, 1 for failures and 130 for Ctrl-C.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; ``--ray`` without an address becomes ``--ray=local``, which typer cannot express."""
@@ -85,7 +88,13 @@ def _with_command(message: str, options: Mapping[str, str], ctx: Any) -> str:
 
 def _in_one_line(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted; nothing was written.", BAD_INPUT
+        from rpim._common.work_folder import resumable_work
+
+        kept = " and ".join(map(str, resumable_work()))
+        return (
+            f"interrupted; {f'the same command resumes from {kept}' if kept else 'no file was written'}.",
+            INTERRUPTED,
+        )
     if isinstance(error, InputError):
         return " ".join(str(error).split()), BAD_INPUT
     from rpim._common.files import disk_is_full

@@ -35,7 +35,6 @@ from rpim.cli.terminal import (
     echo,
     one_line_warnings,
     print_version,
-    resumable_parts,
     written,
 )
 
@@ -150,8 +149,8 @@ def extend(
         weights=weights,
         quiet=quiet,
     ) as rows:
-        if rows == new:
-            features = FeatureSet.read(new, labels, label_column=label_column, feature_column=feature_column)
+        if os.fspath(rows) == os.fspath(new):
+            features = FeatureSet.read(rows, labels, label_column=label_column, feature_column=feature_column)
         else:
             features = FeatureSet.read(rows)
         before, chosen = chosen_version(run, version, as_found)
@@ -363,7 +362,6 @@ def _predict_on_ray(
     chosen = choose_version(run.resolve(), wanted[0], as_found=wanted[1])
     print_version(chosen, chosen.predictor().model)  # report a damaged run before connecting to the cluster
     with (
-        resumable_parts(output),
         connected(ray, workers) as n,
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):

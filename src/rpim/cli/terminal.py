@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpim._common.errors import BAD_INPUT, InputError, printable
+from rpim._common.errors import INTERRUPTED, InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +104,7 @@ def written(output: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         echo(f"rpim: interrupted, but {output} is complete.", err=True)
-        raise typer.Exit(BAD_INPUT) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 Source = Annotated[
@@ -166,13 +166,3 @@ def check_workers(ray: str | None, workers: int | None) -> None:
     """Raise if --workers is given without --ray."""
     if ray is None and workers is not None:
         raise InputError("--workers is the number of Ray workers, but --ray is not given: add --ray, or leave it out.")
-
-
-@contextlib.contextmanager
-def resumable_parts(output: Path) -> Iterator[None]:
-    """On Ctrl-C, say that the same command resumes."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        echo(f"rpim: interrupted; the same command resumes from {output}.parts.", err=True)
-        raise typer.Exit(BAD_INPUT) from None

@@ -7,14 +7,13 @@
       training.safetensors    the state of that training
       workers/                the same, for a training on Ray workers
 
-Nothing is written in the first half minute: a short fit leaves no trace. Tensors are stored without pickle, and every
+No tensor is written in the first half minute. They are stored without pickle, and every
 number comes back bit for bit.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from typing import Any
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.files import PLAN_FILE, check_plan, reading, replacing, write_plan
+from rpim._common.files import reading, replacing
+from rpim._common.work_folder import WorkFolder
 
 SAVE_EVERY = 30.0
 """Seconds."""
@@ -96,22 +96,20 @@ class Checkpoint:
     Raises
     ------
     InputError
-        If the folder holds the checkpoint of another fit.
+        If the folder holds the checkpoint of another fit, or another process has it.
     """
 
     def __init__(self, output: Path, plan: dict[str, Any], *, overwrite: bool = False) -> None:
-        self.folder = output.with_name(f"{output.name}.checkpoint")
-        self._plan = plan
+        self._work = WorkFolder(output, plan, "fit", overwrite)
+        self.folder = self._work.path
         self._start: bytes | None = None
         self._members: dict[int, bytes] = {}  # trained, and not on disk yet
         self._saved = time.monotonic()
-        check_plan(self.folder, plan, "fit", overwrite)
-        self._written = self.exists
 
     @property
     def exists(self) -> bool:
         """Whether there is something to resume from."""
-        return (self.folder / PLAN_FILE).is_file()
+        return self._work.has_work()
 
     def members(self) -> dict[int, bytes]:
         """The saved members of the committee by number."""
@@ -126,7 +124,7 @@ class Checkpoint:
     def save_member(self, number: int, data: bytes) -> None:
         """Save a trained member; it is on disk, with those before it, from the first half minute on."""
         self._members[number] = data
-        if self._written or self.due():
+        if self.exists or self.due():
             self._write_members()
 
     def start(self) -> tuple[dict[str, Tensor], Any] | None:
@@ -161,8 +159,11 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Remove the folder, after the run is written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._written = False
+        self._work.remove()
+
+    def close(self) -> None:
+        """Let other processes resume the fit."""
+        self._work.close()
 
     def _read(self, name: str) -> tuple[dict[str, Tensor], Any]:
         path = self.folder / name
@@ -172,7 +173,6 @@ class Checkpoint:
     def _write_start(self) -> None:
         if self._start is None:
             return
-        self._write_plan()
         try:
             self._write(START_FILE, self._start)
         except InputError:
@@ -181,15 +181,9 @@ class Checkpoint:
         self._start = None
 
     def _write_members(self) -> None:
-        self._write_plan()
         for number, data in sorted(self._members.items()):
             self._write(MEMBER_FILE.format(number), data)
         self._members = {}
-
-    def _write_plan(self) -> None:
-        if not self._written:
-            write_plan(self.folder, self._plan)
-            self._written = True
 
     def _write(self, name: str, data: bytes) -> None:
         with replacing(self.folder / name) as file:

@@ -10,6 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rpim._common.errors import InputError
+from rpim.data.labels import unit_rows
+
 
 class SumOfSquares:
     """The Gram matrix X^T X, summed block by block in double precision.
@@ -38,10 +41,23 @@ def leading_directions(gram: Tensor, n_directions: int) -> Tensor:
     return directions[:, -n_directions:].flip(1).float().contiguous()
 
 
-def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """L2-normalized rows; a row of zeros stays zero."""
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.where(norms > 0, norms, 1.0), dtype=np.float32)
+LARGEST, SMALLEST = 1e15, 1e-15
+"""Of values that are not normalized: the squares of others leave the range of single precision."""
+
+
+def check_scale(rows: NDArray[Any], normalize: bool) -> None:
+    """Raise where rows that are not normalized are too large or too small to compute with.
+
+    >>> check_scale(np.array([[1e20, 0.0]]), normalize=False)
+    Traceback (most recent call last):
+    rpim._common.errors.InputError: The largest value of the rows is 1e+20, ...
+    """
+    largest = 0.0 if normalize or not rows.size else max(float(rows.max()), -float(rows.min()))
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise InputError(
+            f"The largest value of the rows is {largest:.3g}, beyond the range of single precision: have them "
+            "normalized (normalize=True, no --no-normalize), or scale them."
+        )
 
 
 @dataclass(frozen=True)
@@ -62,10 +78,16 @@ class Preprocessing:
 
     def normalized(self, rows: NDArray[Any]) -> Tensor:
         """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
-        rows = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only
-        if self.normalize == "sqrt":
-            rows = np.copysign(np.sqrt(np.abs(rows)), rows)
-        return torch.from_numpy(unit_rows(rows) if self.normalize else rows).to(self.device)
+        if self.normalize:
+            unit = unit_rows(rows)
+            if self.normalize == "sqrt":
+                unit = unit_rows(np.copysign(np.sqrt(np.abs(unit)), unit))
+            return torch.from_numpy(unit).to(self.device)
+        with np.errstate(over="ignore"):
+            values = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only
+        if np.abs(values).max(initial=0.0) > LARGEST:
+            check_scale(np.asarray(rows), normalize=False)
+        return torch.from_numpy(values).to(self.device)
 
 
 HEAVY_TAIL = 6.0
@@ -85,5 +107,5 @@ def suits_square_root(rows: NDArray[np.floating]) -> bool:
     """
     if bool((rows < 0).any()):
         return False
-    squares = unit_rows(np.asarray(rows, dtype=np.float32)).astype(np.float64) ** 2
+    squares = unit_rows(rows).astype(np.float64) ** 2
     return bool((squares**2).mean() > HEAVY_TAIL * squares.mean() ** 2)

@@ -92,13 +92,13 @@ def find_per_row(path: Path, names: Sequence[str], wanted: Mapping[str, str | No
 
 
 def labels_from_text(cells: list[str]) -> list[Any]:
-    """Convert labels to numbers if every cell is one or empty, else leave them as text; -1 is unlabelled in both."""
+    """Convert labels to numbers if every cell is one or empty, else leave them as text."""
     numbers = [cell for cell in cells if cell not in _NO_NUMBER]
     if are_whole(numbers):
         return [None if cell in _NO_NUMBER else int(cell) for cell in cells]
     if all(_WHOLE.fullmatch(cell) or DECIMAL.fullmatch(cell) for cell in numbers):
         return [None if cell in _NO_NUMBER else float(cell) for cell in cells]
-    return ["" if cell == "-1" else cell for cell in cells]
+    return cells
 
 
 def are_whole(cells: Iterable[str]) -> bool:

@@ -22,17 +22,27 @@ from rpim._common.files import StrPath
 from rpim._common.hardware import BLOCK_VALUES, as_bytes
 from rpim.data.columns import metadata_columns
 from rpim.data.formats.feature_files import (
+    declared_size,
     is_pim_folder,
     read_features,
     read_shards,
     write_features,
 )
 from rpim.data.formats.label_files import read_labels
-from rpim.data.labels import BoolArray, FloatArray, feature_matrix, id_array, label_array, text_list, unlabelled_rows
+from rpim.data.labels import (
+    BoolArray,
+    FloatArray,
+    feature_matrix,
+    id_array,
+    label_array,
+    text_list,
+    unit_rows,
+    unlabelled_rows,
+)
 from rpim.data.row_files import RowFiles, is_row_folder, row_blocks_of
 
 SURELY_FITS = 64 << 20
-"""Files below this size are read without asking whether they fit into memory."""
+"""Files that declare less than this are read without asking whether they fit into memory."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -152,7 +162,7 @@ class FeatureSet:
                     f"view_{k} has shape {view.shape} but X has {matrix.shape}: give a view of the same rows."
                 )
         try:
-            facts = json.loads(json.dumps(dict(metadata or {})))
+            facts = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
         return cls(
@@ -206,11 +216,12 @@ class FeatureSet:
         """
         given, path = path, Path(path)
         in_path = None if labels is not None else label_column
-        rows = _on_disk(path, feature_column, None if memory is None else as_bytes(memory))
+        budget = None if memory is None else as_bytes(memory)
+        rows = _on_disk(path, feature_column, budget)
         if rows is None:
-            columns = read_features(given, in_path, feature_column, split_column)
+            columns = read_features(given, in_path, feature_column, split_column, budget)
         else:
-            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits)
+            columns = read_shards(rows.files, in_path, feature_column, split_column, in_memory=rows.fits, memory=budget)
             if "X" not in columns:
                 columns["X"] = rows[:] if rows.fits else rows
         if labels is not None:
@@ -335,13 +346,8 @@ class FeatureSet:
             if not np.isfinite(out).all():
                 raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
             return []
-        values = X.astype(np.float64)  # (n, D)
-        # Dividing by the largest value first keeps the squares of huge or tiny features within range.
-        largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # (n,)
-        values /= np.where(largest == 0, 1.0, largest)[:, None]
-        lengths = np.sqrt(np.einsum("nd,nd->n", values, values))  # (n,), at least 1 but for rows of zeros
-        out[:] = np.divide(values, np.maximum(lengths, 1.0)[:, None], out=values)
-        zero: list[int] = (np.flatnonzero(largest == 0) + start + self.first_row).tolist()
+        out[:] = unit_rows(X, np.float64)
+        zero: list[int] = (np.flatnonzero(~out.any(axis=1)) + start + self.first_row).tolist()
         return zero
 
     def fingerprint(self) -> str:
@@ -444,9 +450,9 @@ def _on_disk(path: Path, feature_column: str | None, memory: int | None) -> RowF
     is_folder = is_row_folder(path) and not is_pim_folder(path)
     if not is_folder and path.suffix.lower() not in (".npy", ".parquet"):
         return None
-    if memory is None and not is_folder and path.is_file() and path.stat().st_size < SURELY_FITS:
-        return None
     if not path.exists():
+        return None
+    if memory is None and path.is_file() and declared_size(path) < SURELY_FITS:
         return None
     rows = RowFiles(path, feature_column, memory)
     return rows if is_folder or not rows.fits else None

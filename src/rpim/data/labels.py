@@ -15,27 +15,30 @@ from rpim._common.errors import InputError, first_line, some_rows
 from rpim._common.hardware import row_blocks
 
 UNLABELLED = -1
+_UNLABELLED_TEXTS = ("", str(UNLABELLED))
+_MAX_LABEL = {"f": 2**52, "i": 2**62, "u": 2**62}
+"""The largest labels that leave numbers for new classes, by the kind of their type."""
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, pandas' NA, the empty string or -1."""
+    """None, NaN, pandas' NA, the empty string or -1, as a number or as text."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, str):
-        return value == ""
+        return value in _UNLABELLED_TEXTS
     if isinstance(value, numbers.Real):
         return bool(value == UNLABELLED or value != value)
     return False
 
 
 def unlabelled_rows(y: ArrayLike) -> BoolArray:
-    """True where a row has no label: -1, None, NaN or the empty string.
+    """True where a row has no label: None, NaN, the empty string or -1, as a number or as text.
 
-    >>> unlabelled_rows(["cat", "", None, "dog"]).tolist()
-    [False, True, True, False]
+    >>> unlabelled_rows(["cat", "", None, "dog", "-1"]).tolist()
+    [False, True, True, False, True]
     >>> unlabelled_rows([3, -1, 0]).tolist()
     [False, True, False]
     """
@@ -47,7 +50,7 @@ def unlabelled_rows(y: ArrayLike) -> BoolArray:
     if values.dtype.kind == "U":
         # numpy has turned the None in a list such as ["cat", None] into text: use the original values.
         if isinstance(y, np.ndarray):
-            return np.asarray(values == "")
+            return np.isin(values, _UNLABELLED_TEXTS)
         values = np.asarray(y, dtype=object)
     return np.fromiter((_is_missing(v) for v in values.ravel()), dtype=bool, count=values.size)
 
@@ -77,6 +80,12 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
             )
         if present.size:
             present = np.asarray(present.tolist())
+    has_numbers = present.dtype.kind in "iufO" and present.size > 0
+    largest = max(np.array([present.min(), present.max()]).tolist(), key=abs) if has_numbers else 0
+    if abs(largest) > _MAX_LABEL.get(present.dtype.kind, 0):
+        raise InputError(
+            f"The labels go up to {largest}, so that new classes would have no numbers: give smaller ones, or text."
+        )
     codes = np.full(len(values), UNLABELLED, dtype=np.int64)
     known, inverse = np.unique(present, return_inverse=True)
     codes[~missing] = inverse
@@ -158,6 +167,29 @@ def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArr
     return array
 
 
+def unit_rows(rows: NDArray[Any], dtype: type[np.float32] | type[np.float64] = np.float32) -> FloatArray:
+    """The rows scaled to length 1, in this precision; a row of zeros stays zero. (N, D)
+
+    Where a row or its squares leave the range of the precision, it is divided by its largest value first, as it was
+    given and in double precision.
+
+    >>> unit_rows(np.array([[3e-30, 4e-30], [3e300, 4e300], [0, 0]])).round(6).tolist()
+    [[0.6..., 0.8...], [0.6..., 0.8...], [0.0, 0.0]]
+    """
+    limits = np.finfo(dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        values: FloatArray = rows.astype(dtype)
+        lengths = np.linalg.norm(values, axis=1)  # (N,)
+        is_odd = ~((lengths > np.sqrt(limits.tiny / limits.eps)) & (lengths < np.inf))
+    if is_odd.any():
+        odd = rows[is_odd].astype(np.float64)
+        largest = np.abs(odd).max(axis=1, initial=0.0, keepdims=True)
+        odd /= np.where(largest > 0, largest, 1.0)
+        values[is_odd], lengths[is_odd] = odd, np.maximum(np.linalg.norm(odd, axis=1), 1.0)
+    values /= lengths[:, None]
+    return values
+
+
 def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
     """Convert `values` to n_rows strings or numbers, with "", -1 or NaN for missing ones."""
     array = _one_per_row(values, name, n_rows)
@@ -165,7 +197,7 @@ def label_array(values: ArrayLike, name: str, n_rows: int) -> NDArray[Any]:
         return _typed(array, unlabelled_rows(array), name)
     if array.dtype.kind not in "biufU":
         raise InputError(f"{name} holds values of type {array.dtype}: give text or numbers.")
-    return array
+    return np.where(unlabelled_rows(array), "", array) if array.dtype.kind == "U" else array
 
 
 def id_array(values: ArrayLike | None, n_rows: int, first_row: int = 0) -> NDArray[Any]:

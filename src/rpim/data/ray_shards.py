@@ -1,6 +1,6 @@
 """A folder of .parquet files, one for each span of rows, written by the workers of a cluster; it can be resumed.
 
-OUTPUT.parts/
+OUTPUT.checkpoint/
   plan.json            the plan: only the same plan resumes
   part-00000.parquet   the rows of the first span, once it is complete
   part-00000.json      the result of the span: its number of rows, and the items that were skipped
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpim._common.errors import InputError
-from rpim._common.files import PLAN_FILE, check_writable, open_work_folder, put_in_place, reading, replacing, writing
+from rpim._common.files import check_writable, put_in_place, reading, replacing, writing
 from rpim._common.progress import Progress
 from rpim._common.ray import explain_ray_errors, import_ray, suppress_stdout
+from rpim._common.work_folder import WorkFolder
 from rpim.data.row_files import SHARD
 
 MAX_TRIES = 3
@@ -81,7 +81,7 @@ class Shards:
     Raises
     ------
     InputError
-        If there are files of another plan.
+        If there are files of another plan, or another process writes them.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Shards:
         size = max(size, -(-n_rows // MAX_FILES))
         starts = range(0, n_rows, size)
         self.spans = [Span(number, start, min(start + size, n_rows)) for number, start in enumerate(starts)]
-        self.folder = open_work_folder(self.output, {**plan, "rows_a_file": size}, what, overwrite)
+        self._work = WorkFolder(self.output, {**plan, "rows_a_file": size}, what, overwrite)
+        self.folder = self._work.path
         for file in self.folder.glob("part-*.tries"):
             file.unlink()
 
@@ -113,15 +114,19 @@ class Shards:
 
     def remove(self) -> None:
         """Remove the folder in progress."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._work.remove()
+
+    def close(self) -> None:
+        """Let other processes resume the work."""
+        self._work.close()
 
     def finish(self) -> None:
         """Rename the folder to `output`, with its files numbered without a gap, so that a missing one is noticed."""
         with writing(self.output):
             for file in self.folder.iterdir():  # results, and temporary files of lost workers
-                if not SHARD.fullmatch(file.name) and file.name != PLAN_FILE:
+                if not SHARD.fullmatch(file.name):
                     file.unlink()
-            (self.folder / PLAN_FILE).unlink()
+            self._work.close()
             for number, file in enumerate(sorted(self.folder.glob("part-*.parquet"))):
                 file.rename(file.with_stem(f"part-{number:05d}"))
             put_in_place(self.folder, self.output)
@@ -164,7 +169,8 @@ def write_shards(
     done = shards.done()
     todo = [span for span in shards.spans if span not in done]
     seconds = 0.0
-    with Progress(verbose, doing) as progress, explain_ray_errors():
+    with contextlib.ExitStack() as after_an_error, Progress(verbose, doing) as progress, explain_ray_errors():
+        after_an_error.callback(shards.close)
         progress.expect(shards.spans[-1].stop if shards.spans else 0)
         progress.advance(sum(span.stop - span.start for span in done))
         if todo:
@@ -183,12 +189,13 @@ def write_shards(
                         raise InputError(row["problem"])
                     seconds += row["seconds"]
                     progress.advance(row["n_rows"])
-    lacking = len(shards.spans) - len(shards.done())
-    if lacking:
-        raise InputError(
-            f"{lacking} of the {len(shards.spans)} files that workers have written are not in {shards.folder}: give an "
-            "output on a disk that all machines of the cluster share."
-        )
+        lacking = len(shards.spans) - len(shards.done())
+        if lacking:
+            raise InputError(
+                f"{lacking} of the {len(shards.spans)} files that workers have written are not in {shards.folder}: "
+                "give an output on a disk that all machines of the cluster share."
+            )
+        after_an_error.pop_all()
     return seconds
 
 

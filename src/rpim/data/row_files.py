@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
-from rpim._common.files import RUN_FILE, ArrayStream, StrPath, must_be_npy, must_exist, reading
-from rpim._common.hardware import as_bytes, default_memory_budget
+from rpim._common.files import RUN_FILE, StrPath, must_exist, reading
+from rpim._common.hardware import as_bytes, bytes_of_fit, default_memory_budget
+from rpim._common.npy import ArrayStream, must_be_npy
 from rpim.data.formats.parquet import ParquetRows, list_matrix, parquet_features
 
 READ_BYTES = 32 << 20
@@ -89,8 +90,8 @@ class RowFiles:
         self._first = 0  # the number of the first row, in all files together
         self._starts = np.cumsum([0, *(part.n_rows for part in self._parts)])
         self.shape = (int(self._starts[-1]), first.n_features)
-        if self.shape[0] == 0:
-            raise InputError(f"{self.path} has no rows: give at least one.")
+        if 0 in self.shape:
+            raise InputError(f"{self.path} has no {'rows' if self.shape[0] == 0 else 'columns'}: give at least one.")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -149,9 +150,8 @@ class RowFiles:
 
     @property
     def fits(self) -> bool:
-        """Whether a fit may hold all rows in memory: as stored, normalized, projected, and some hundred classes."""
-        n_rows, n_features = self.shape
-        return n_rows * (n_features * (self.dtype.itemsize + 8) + 2000) <= self.memory
+        """Whether a fit may hold all rows in memory."""
+        return bytes_of_fit(*self.shape, self.dtype.itemsize) <= self.memory
 
     def __getitem__(self, rows: Any) -> Matrix:
         if isinstance(rows, slice) and rows.step in (None, 1):

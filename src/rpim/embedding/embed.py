@@ -1,6 +1,6 @@
 """Embed items into a feature file; an interrupted embedding resumes from its checkpoint.
 
-OUTPUT.parts/
+OUTPUT.checkpoint/
   plan.json          items and encoder: only an embedding with the same plan resumes
   part-000001.npz    positions and rows of items, and reasons for unusable items
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim._common.files import check_export, open_npz, open_work_folder, reading, replacing
+from rpim._common.files import check_export, reading, replacing
+from rpim._common.npy import open_npz
 from rpim._common.progress import Progress
+from rpim._common.work_folder import WorkFolder
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
@@ -48,7 +49,8 @@ class EmbeddingCheckpoint:
     """
 
     def __init__(self, output: Path, plan: dict[str, Any], overwrite: bool = False) -> None:
-        self.folder = open_work_folder(output, plan, "embedding (another encoder, or other items)", overwrite)
+        self._work = WorkFolder(output, plan, "embedding", overwrite)
+        self.folder = self._work.path
         self._n_parts = max((int(path.stem[5:]) for path in self._files()), default=0)
 
     def _files(self) -> list[Path]:
@@ -79,7 +81,11 @@ class EmbeddingCheckpoint:
 
     def remove(self) -> None:
         """Remove the checkpoint."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._work.remove()
+
+    def close(self) -> None:
+        """Let other processes resume the embedding."""
+        self._work.close()
 
 
 def _reasons(part: Any) -> dict[int, str]:
@@ -176,16 +182,16 @@ def embed(
     plan = plan_of(items, encoder, views, seed)
     if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-    parts = EmbeddingCheckpoint(output, plan, overwrite)
-    done = parts.done()
-    work = EmbeddingLoop(parts.add, encoder, 1 + views)
-    with Progress(verbose, "embedding") as progress:
-        progress.expect(len(items))
-        progress.advance(len(done))
-        todo = [position for position in range(len(items)) if position not in done]
-        work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
-    skipped = _assemble(parts, items, plan, views, output, overwrite)
-    parts.remove()
+    with contextlib.closing(EmbeddingCheckpoint(output, plan, overwrite)) as parts:
+        done = parts.done()
+        work = EmbeddingLoop(parts.add, encoder, 1 + views)
+        with Progress(verbose, "embedding") as progress:
+            progress.expect(len(items))
+            progress.advance(len(done))
+            todo = [position for position in range(len(items)) if position not in done]
+            work.run(prepared_batches(items, todo, encoder, views=1 + views, workers=workers, seed=seed), progress)
+        skipped = _assemble(parts, items, plan, views, output, overwrite)
+        parts.remove()
     return EmbeddingReport(work.n_embedded, len(done), skipped, work.seconds, work.encoder_seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -70,7 +71,7 @@ def finetune(
     seed : int
         Of the batches and the augmented views.
     overwrite : bool
-        Whether `output` may be replaced.
+        Whether `output`, and a checkpoint with other hyperparameters, may be replaced.
     verbose : bool
         Show progress on a terminal.
 
@@ -106,18 +107,18 @@ def finetune(
         "views": views,
         "seed": seed,
     }
-    checkpoint = TuningCheckpoint(target, hyperparameters)
-    losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
-    facts = {
-        **hyperparameters,
-        "images": len(images),
-        "labelled": int((codes >= 0).sum()),
-        "classes": len(classes),
-        "skipped": images.skipped,
-        "losses": losses,
-    }
-    tuned.save(target, {"tuning": facts})
-    checkpoint.remove()
+    with contextlib.closing(TuningCheckpoint(target, hyperparameters, overwrite)) as checkpoint:
+        losses = _train(tuned, images, codes, checkpoint, hyperparameters, verbose)
+        facts = {
+            **hyperparameters,
+            "images": len(images),
+            "labelled": int((codes >= 0).sum()),
+            "classes": len(classes),
+            "skipped": images.skipped,
+            "losses": losses,
+        }
+        tuned.save(target, {"tuning": facts})
+        checkpoint.remove()
     return TimmEncoder(str(target), device=str(encoder.device))
 
 

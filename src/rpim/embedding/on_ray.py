@@ -54,7 +54,7 @@ def embed_on_ray(
 ) -> EmbeddingReport:
     """Embed items on the workers of the connected Ray cluster, into a folder of .parquet files.
 
-    Finished files are kept in ``OUTPUT.parts`` until the end; a call with the same arguments resumes.
+    Finished files are kept in ``OUTPUT.checkpoint`` until the end; a call with the same arguments resumes.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def embed_on_ray(
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
     check_folder(output, overwrite or reuse)
     size = min(max(LEAST, -(-len(items) // FILES)), MOST)
-    shards = Shards(output, plan, len(items), size, "embedding (another encoder, or other items)", overwrite)
+    shards = Shards(output, plan, len(items), size, "embedding", overwrite)
     before = shards.done()
     ray = import_ray()
     gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0

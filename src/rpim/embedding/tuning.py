@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import replacing, writing
+from rpim._common.files import replacing
+from rpim._common.work_folder import WorkFolder
 from rpim.embedding.encoders import fast_precision
 from rpim.embedding.views import LastBlock
 
@@ -123,7 +123,7 @@ class State(NamedTuple):
 
 
 class TuningCheckpoint:
-    """A folder with ``hyperparameters.json``, ``state.safetensors`` after each epoch, and the cached views.
+    """A work folder with ``state.safetensors`` after each epoch, and the cached views.
 
     It holds no generator state: each epoch has its own generator, seeded by the seed and the epoch.
 
@@ -133,37 +133,19 @@ class TuningCheckpoint:
         The file that is being made; the folder has its name with ``.checkpoint`` behind it.
     hyperparameters : dict, ready for JSON
         Everything that determines the result.
+    overwrite : bool
+        Remove a checkpoint with other hyperparameters.
 
     Raises
     ------
     InputError
-        If the checkpoint has other hyperparameters.
+        If the checkpoint has other hyperparameters, or another process has it.
     """
 
-    def __init__(self, output: Path, hyperparameters: dict[str, Any]) -> None:
-        self.folder = output.with_name(f"{output.name}.checkpoint")
+    def __init__(self, output: Path, hyperparameters: dict[str, Any], overwrite: bool = False) -> None:
+        self._work = WorkFolder(output, {"format": FORMAT, **hyperparameters}, "fine-tuning", overwrite)
+        self.folder = self._work.path
         self._state = self.folder / "state.safetensors"
-        said = self.folder / "hyperparameters.json"
-        wanted = json.loads(json.dumps({"format": FORMAT, **hyperparameters}))
-        if said.is_file():
-            self._check(said, wanted)
-        else:
-            with writing(self.folder):
-                self.folder.mkdir(exist_ok=True)
-            with replacing(said) as file:
-                file.write(json.dumps(wanted, indent=1).encode())
-
-    def _check(self, said: Path, wanted: dict[str, Any]) -> None:
-        try:
-            there = json.loads(said.read_bytes())
-            others = [name for name in {**wanted, **there} if there.get(name) != wanted.get(name)]
-        except (ValueError, AttributeError) as error:
-            raise InputError(f"{self.folder} is damaged ({first_line(error)}): remove it.") from error
-        if others:
-            raise InputError(
-                f"{self.folder} belongs to a run with other hyperparameters ({', '.join(others)}): use those to "
-                "resume, or remove it."
-            )
 
     def load(self) -> State | None:
         """The last state, if there is one."""
@@ -184,7 +166,11 @@ class TuningCheckpoint:
 
     def remove(self) -> None:
         """Remove the checkpoint once the output is written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._work.remove()
+
+    def close(self) -> None:
+        """Let other processes resume the training."""
+        self._work.close()
 
 
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3

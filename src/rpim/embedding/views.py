@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import load_npy, replacing, writing
+from rpim._common.files import replacing, writing
+from rpim._common.npy import load_npy
 from rpim._common.progress import Progress
 from rpim.embedding.images import TimmEncoder
 

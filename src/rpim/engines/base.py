@@ -116,13 +116,13 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
 
 def scan_rows(
     rows: Rows, sample: IntArray, preprocess: Preprocessing, *, directions: bool, first_row: int = 0
-) -> tuple[NDArray[np.float32], Tensor | None]:
+) -> tuple[NDArray[np.floating], Tensor | None]:
     """Check the values; return the rows of the sample (n, D), and if `directions` the Gram matrix X^T X (D, D).
 
     `first_row` is the index of the first of these rows among all rows, for the error message.
     """
     gram = SumOfSquares(rows.shape[1], preprocess.device) if directions else None
-    values = np.empty((len(sample), rows.shape[1]), dtype=np.float32)
+    values = np.empty((len(sample), rows.shape[1]), dtype=np.promote_types(rows.dtype, np.float32))
     for where, block in row_blocks_of(rows, BLOCK_ROWS):
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
         if bad.size:

@@ -23,8 +23,8 @@ from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.preprocessing import Preprocessing, SumOfSquares, leading_directions, suits_square_root
-from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows
+from rpim.core.preprocessing import Preprocessing, SumOfSquares, check_scale, leading_directions, suits_square_root
+from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows, unit_rows
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine, first_block
 from rpim.engines.in_memory import InMemoryEngine
@@ -145,6 +145,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         kept, (n_rows, n_features) = self._n_components(), engine.shape
         fewer = kept is not None and kept < n_features and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
+        check_scale(values, self.normalize)
         self._check_distinct(values, len(known))
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
         if gram is not None and kept is not None:
@@ -402,8 +403,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         for block in row_blocks(*rows.shape):
             part = rows[block]
             if self.normalize and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
-                lengths = np.linalg.norm(part, axis=1, keepdims=True)
-                part = np.round(part / np.maximum(lengths, np.finfo(part.dtype).tiny), 6) + 0.0
+                part = np.round(unit_rows(part), 6) + 0.0
             distinct.update(row.tobytes() for row in part)
             if len(distinct) >= n_classes:
                 return

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rpim._common.files import load_npy
+from rpim._common.npy import load_npy
 from rpim.explorer.jobs import Job, emit
 from rpim.explorer.refit import number_of_job, plan, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.maps import N_DIRECTIONS, PRINCIPAL_MAP, UMAP_MAP, kind_of_map, leading, two_dimensional
 from rpim.runs.run_folder import REFITS_FOLDER
+from rpim.runs.versions import version_numbers
 
 JOB = "job.npz"
 RUNNING = ".running"
@@ -63,11 +64,11 @@ class Background:
         The refit continues if the server stops or is killed; the next server takes it over.
         """
         bench, versions = self._bench, self._bench.versions
-        number = max(versions.numbers()) + 1
 
         def prepare(folder: Path) -> list[str]:
-            for left in self._refits.glob(".*.partial-*"):  # left by a refit that was cancelled while writing
+            for left in self._refits.glob(".*.partial"):  # left by a refit that was cancelled while writing
                 shutil.rmtree(left, ignore_errors=True)
+            number = max(version_numbers(versions.run)) + 1  # after another server's refit, and after damaged ones
             made = plan(versions.state(version), versions[version].labelled, versions[version].confidence)
             write_job(folder / JOB, made, version, number)
             features = [] if bench.features_path is None else [bench.features_path.resolve()]

@@ -103,7 +103,7 @@ def export(decided: Decided, target: Path, *, overwrite: bool = False) -> None:
     """Write a .csv, .parquet, .jsonl or (Label Studio) .json file atomically."""
     check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
     form = next(form for form, suffix in SUFFIXES.items() if suffix == target.suffix.lower())
-    with replacing(target) as file:
+    with replacing(target, overwrite) as file:
         decided.write(file, form)
 
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rpim._common.errors import InputError
-from rpim._common.files import writing
+from rpim._common.errors import InputError, short
+from rpim._common.files import drop_lock, take_lock, writing
 
-_LOG, _LOCK, _NUMBER = "progress.jsonl", "lock.sqlite", "pid"
+_LOG, _ERRORS, _LOCK, _NUMBER = "progress.jsonl", "errors.txt", "lock.sqlite", "pid"
 _POLL_SECONDS = 0.2  # seconds
-STOPPED = {"error": "it was stopped before the end, for example by a restart of the machine. Refit to repeat it."}
+STOPPED = "it was stopped before the end, for example by a restart of the machine. Refit to repeat it."
 
 
 class Job:
@@ -57,10 +57,12 @@ class Job:
         finished : function of that folder
             Called in a thread if the child succeeds.
         """
-        with self._lock:
+        with self._lock, self._one_server():
             if self._child is not None and self._child.status == "cancelled":
                 self._child.join()
-            if self.status == "running" or (self._place is not None and is_held(self._place)):
+            if self.status != "running" and self._place is not None and is_held(self._place):
+                self.resume(finished)  # that of another server, which this one can then cancel
+            if self.status == "running":
                 raise InputError(f"A {self.name} is already running: wait for it, or cancel it.")
             folder, clear = self._folder()
             try:
@@ -68,12 +70,32 @@ class Job:
             except BaseException:
                 clear()
                 raise
-            with open(folder / _LOG, "wb") as log:
+            with open(folder / _LOG, "wb") as log, open(folder / _ERRORS, "wb") as errors:
                 # Its own session, so that Ctrl-C at the server does not stop it.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors, start_new_session=True
                 )
             self._child = Child(folder, clear, finished, process)
+            while self._place is not None and process.poll() is None and not is_held(folder):
+                time.sleep(_POLL_SECONDS / 10)
+
+    @contextlib.contextmanager
+    def _one_server(self) -> Iterator[None]:
+        """Let no other server start a child with the same folder, until this one's child holds it."""
+        if self._place is None:
+            yield
+            return
+        with writing(self._place):
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+        lock = self._place.with_name(f"{self._place.name}.lock")
+        try:
+            taken = take_lock(lock, self._place)
+        except InputError as error:
+            raise InputError(f"Another rpim explore is starting a {self.name}: wait for it, or cancel it.") from error
+        try:
+            yield
+        finally:
+            drop_lock(taken)
 
     def resume(self, finished: Callable[[Path], None]) -> None:
         """Take over the child of a previous server, if there is one."""
@@ -87,7 +109,7 @@ class Job:
             return Path(temporary.name), temporary.cleanup
         _remove(self._place)  # left by a killed child
         with writing(self._place):
-            self._place.mkdir(parents=True)
+            self._place.mkdir()
         return self._place, functools.partial(_remove, self._place)
 
     def cancel(self) -> None:
@@ -123,6 +145,7 @@ class Child:
         self.status = "running"
         self._folder, self._clear, self._finished, self._process = folder, clear, finished, process
         self._last: dict[str, Any] = {}
+        self._problem: dict[str, str] = {}
         self._ended_unseen = process is None and not is_held(folder)
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._thread.start()
@@ -145,11 +168,24 @@ class Child:
             if said.get("done"):
                 self._finished(self._folder)
                 return "done"
-            if self._process is None and "error" not in said:
-                self._last = STOPPED
+            if "error" not in said:
+                self._problem = {"error": self._why()}
         except InputError as error:
-            self._last = {"error": str(error)}
+            self._problem = {"error": str(error)}
         return "failed"
+
+    def _why(self) -> str:
+        """Why the child ended without a word."""
+        number = 0 if self._process is None else self._process.returncode
+        if self._process is None or number == -signal.SIGTERM:
+            return STOPPED
+        if number < 0:
+            because = ", probably because the memory ran out" if number == -signal.SIGKILL else ""
+            return f"the system ended it with signal {-number}{because}. Refit to repeat it."
+        with contextlib.suppress(OSError, IndexError):
+            last = (self._folder / _ERRORS).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+            return f"it ended with exit code {number} ({short(last, 200)})."
+        return f"it ended with exit code {number}."
 
     def join(self) -> None:
         """Wait for a cancelled child to end."""
@@ -170,7 +206,7 @@ class Child:
         """The last complete message, and whether the child ended before this server started."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             self._last = json.loads((self._folder / _LOG).read_bytes().rsplit(b"\n", 2)[-2])
-        return {**self._last, **({"unseen": True} if self._ended_unseen else {})}
+        return {**self._last, **self._problem, **({"unseen": True} if self._ended_unseen else {})}
 
 
 def emit(**facts: Any) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import open_npz
+from rpim._common.npy import open_npz
 from rpim.explorer.jobs import emit, held
 from rpim.runs.decisions import BoolArray, IntArray, State
 from rpim.runs.run_folder import read_run_file

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import html
 import json
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated, Any, Literal
@@ -54,15 +55,20 @@ class Guard:
     ----------
     app : the application behind it
     token : str
-        The token in the opened address; later requests carry it in a cookie.
+        The token in the printed address. It is exchanged for a cookie, which later requests carry.
     port : int
         The port of the server.
+    code : str, optional
+        Another token, which is good for one request: that of the browser that is started with it, as all users of the
+        machine can see the command lines of its programs.
     """
 
-    def __init__(self, app: App, *, token: str, port: int, max_body: int = MAX_BODY) -> None:
-        self._app, self._token, self._max_body = app, token, max_body
+    def __init__(self, app: App, *, token: str, port: int, code: str | None = None, max_body: int = MAX_BODY) -> None:
+        self._app, self._max_body = app, max_body
+        self._token, self._code = token, code
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"rpim-{port}"  # cookies of one host are shared by its ports
+        # A host's ports share its cookies: no other server can guess the name, to replace it, nor learns the token.
+        self._cookie, self._session = f"rpim-{port}-{secrets.token_hex(8)}", secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -74,7 +80,7 @@ class Guard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         is_page = scope["path"] == "/"
-        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if headers.get("host", "") not in self._hosts:
             await _refuse(
                 send,
@@ -86,11 +92,11 @@ class Guard:
             await _refuse(
                 send, 403, "The request came from another page: open the address that rpim explore printed.", is_page
             )
-        elif is_page and given and self._is_key(given):
+        elif is_page and self._opens(scope["method"], query):
             await self._welcome(send)
         elif scope["path"] in PUBLIC and scope["method"] == "GET":
             await self._answer(scope, receive, send)
-        elif not self._is_key(self._from_cookie(headers.get("cookie", ""))):
+        elif not _same(self._from_cookie(headers.get("cookie", "")), self._session):
             await _refuse(
                 send, 401, "The key is missing or outdated: open the address that rpim explore printed.", is_page
             )
@@ -134,8 +140,14 @@ class Guard:
             return method in ("GET", "HEAD")
         return origin in {f"http://{host}" for host in self._hosts}
 
-    def _is_key(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token.encode())
+    def _opens(self, method: str, query: dict[str, list[str]]) -> bool:
+        """Whether the address holds the token, or the code for the first time."""
+        if _same(query.get("token", [""])[0], self._token):
+            return True
+        if method != "GET" or self._code is None or not _same(query.get("code", [""])[0], self._code):
+            return False
+        self._code = None
+        return True
 
     def _from_cookie(self, header: str) -> str:
         try:
@@ -145,11 +157,15 @@ class Guard:
         return "" if cookie is None else cookie.value
 
     async def _welcome(self, send: Send) -> None:
-        """Move the token from the address into an HttpOnly cookie."""
-        cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        """Exchange the token in the address for an HttpOnly cookie."""
+        cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
         headers = {**HEADERS, b"location": b"/", b"set-cookie": cookie.encode()}
         await send({"type": "http.response.start", "status": 303, "headers": list(headers.items())})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
 
 
 _REFUSED = """<!doctype html>

@@ -37,7 +37,12 @@ Row = Annotated[int, Query(ge=0)]
 
 
 def make_app(
-    bench: Workbench, background: Background, token: str, port: int, is_ending: Callable[[], bool] = lambda: False
+    bench: Workbench,
+    background: Background,
+    token: str,
+    port: int,
+    is_ending: Callable[[], bool] = lambda: False,
+    code: str | None = None,
 ) -> Guard:
     """The application for an open run, behind its guard; event streams end once `is_ending`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -47,7 +52,7 @@ def make_app(
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)
-    return Guard(app, token=token, port=port)
+    return Guard(app, token=token, port=port, code=code)
 
 
 def _handle_errors(app: FastAPI) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line, plural
-from rpim._common.files import load_npy, replacing
+from rpim._common.files import replacing
+from rpim._common.npy import load_npy
 from rpim.data.labels import unlabelled_rows
 from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
 from rpim.explorer.pictures import Pictures, recorded_folders
@@ -49,11 +50,11 @@ class Workbench:
         from rpim.runs.predictor import Predictor
 
         self.run, self.features_path = run, features
+        given = features_of(run, features)
+        model = Predictor.load(run).model
         self.versions = Versions(run)
         self.rows = self.versions.rows
         self.labelled = self.rows.labelled  # (N,)
-        given = features_of(run, features)
-        model = Predictor.load(run).model
         self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
@@ -68,6 +69,10 @@ class Workbench:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def close(self) -> None:
+        """Close the decisions."""
+        self.versions.store.close()
 
     def _first_map(self) -> tuple[FloatArray, str]:
         """The cached map, or the principal components."""

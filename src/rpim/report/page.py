@@ -122,7 +122,7 @@ def write_report(
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
     classes = class_facts(discovery, None if compared is None else true_classes)
     text = render(discovery, classes, thumbnails, compared, on_map, no_map, notes)
-    with replacing(target) as file:
+    with replacing(target, overwrite) as file:
         file.write(text.encode("utf-8", "replace"))  # lone surrogates are shown as ?
     return target
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim._common.files import load_npy, replacing
+from rpim._common.files import replacing
+from rpim._common.npy import load_npy
 from rpim._common.palette import palette
 from rpim.core.sampling import rank_within_class
 from rpim.data.feature_set import FeatureSet

@@ -147,7 +147,7 @@ class Assignments:
         InputError
             If the suffix is not supported, the file exists and `overwrite` is False, or the disk is full.
         """
-        with new_table(check_export(path, overwrite)) as table:
+        with new_table(check_export(path, overwrite), overwrite=overwrite) as table:
             table.append(self.columns())
 
     def write_parquet(self, file: BinaryIO) -> None:
@@ -158,8 +158,9 @@ class Assignments:
     @classmethod
     def read_parquet(cls, path: Path, label_type: str) -> Assignments:
         """Read what ``write_parquet`` wrote; `label_type` is recorded in the run."""
-        with open(path, "rb") as file:
-            table = arrow(".parquet").read_table(file)
+        # By its path: threads of Arrow that hold a file of Python's abort the process if it ends before they do.
+        with arrow(".parquet").ParquetFile(path) as file:
+            table = file.read()
         names = set(table.column_names)
 
         def labels(name: str) -> NDArray[Any]:

@@ -28,10 +28,17 @@ from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.decision_store import Store
-from rpim.runs.decisions import Decision, State
+from rpim.runs.decisions import CANNOT_APPLY, Decision, State
 from rpim.runs.discovery import Discovery
 from rpim.runs.predictor import Predictor
-from rpim.runs.run_folder import ASSIGNMENTS_FILE, DECISIONS_FILE, REFITS_FOLDER, read_run_file, reading
+from rpim.runs.run_folder import (
+    ASSIGNMENTS_FILE,
+    DECISIONS_FILE,
+    REFITS_FOLDER,
+    read_assignments,
+    read_run_file,
+    reading,
+)
 from rpim.runs.versions import current_number, fitted_state, spread_over, version_folder, version_numbers
 
 _LOG = f"{DECISIONS_FILE}-wal"
@@ -74,16 +81,15 @@ class ChosenVersion:
         found = Discovery.load(self.folder)
         if self.is_plain:
             return found
-        facts = read_run_file(self.run)
-        with reading(self.run / ASSIGNMENTS_FILE):
-            rows = Assignments.read_parquet(self.run / ASSIGNMENTS_FILE, facts["label_type"])
+        rows = read_assignments(self.run, read_run_file(self.run))
         place = {name: row for row, name in enumerate(rows.ids.tolist())}
-        places = np.array([place[name] for name in found.ids.tolist()])
+        with reading(self.folder / ASSIGNMENTS_FILE):
+            places = np.array([place[name] for name in found.ids.tolist()])
         state = fitted_state(found.labels, found.classes, len(found.model.known_classes_), places, len(rows))
         for decision in self.decisions:
             try:
                 state = decision.apply(state)
-            except InputError as error:
+            except CANNOT_APPLY as error:
                 raise InputError(
                     f"{self.run / DECISIONS_FILE} does not belong to this run: move it away, or give --as-found."
                 ) from error

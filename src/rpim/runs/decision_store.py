@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rpim._common.errors import InputError, first_line
-from rpim.runs.decisions import Decision, State, decode, encode
+from rpim.runs.decisions import CANNOT_APPLY, Decision, State, decode, encode
 from rpim.runs.run_folder import DECISIONS_FILE
 
 SCHEMA = 1
@@ -36,6 +37,17 @@ CREATE TABLE pointers (version INTEGER PRIMARY KEY, current INTEGER NOT NULL);
 CREATE TABLE requests (key TEXT PRIMARY KEY);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
+
+_DISORDER = """
+SELECT EXISTS (
+    SELECT 1 FROM decisions d LEFT JOIN decisions p ON p.number = d.before
+    WHERE d.number < 1 OR d.before >= d.number OR (d.before <> 0 AND p.version IS NOT d.version)
+) OR EXISTS (
+    SELECT 1 FROM pointers LEFT JOIN decisions d ON d.number = current
+    WHERE current <> 0 AND d.version IS NOT pointers.version
+)
+"""
+"""Whether a decision or pointer does not follow an earlier decision about the same version: there may be a cycle."""
 
 
 class Store:
@@ -82,10 +94,14 @@ class Store:
                 self._database.execute(f"PRAGMA user_version = {SCHEMA}")
             elif not {"decisions", "pointers", "requests", "settings"} <= tables:
                 raise InputError(f"{self.path} is not a database of decisions: move it away.")
+            elif self._number(_DISORDER):
+                raise InputError(f"{self.path} is damaged, its decisions are not in order: move it away to start over.")
 
     def close(self) -> None:
-        """Close the database."""
+        """Move the log into the database file, so that this one file is all there is, and close it."""
         with self._lock:
+            with contextlib.suppress(sqlite3.Error):  # another process may be reading; the log is complete too
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.close()
 
     def current(self, version: int) -> int:
@@ -107,7 +123,12 @@ class Store:
         """A decision by its number."""
         with self._locked():
             found = self._database.execute("SELECT body, rows FROM decisions WHERE number = ?", (number,)).fetchone()
+        try:
             return decode(*found)
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+            raise InputError(
+                f"{self.path} is damaged, its decision {number} cannot be read: move it away to start over."
+            ) from error
 
     def made(self, number: int) -> str:
         """When a decision was made, in ISO 8601."""
@@ -329,9 +350,10 @@ class Timeline:
             done = next((k for k in range(len(path) - 1, -1, -1) if path[k] in self._states), -1)
             state = self._initial(version) if done < 0 else self._states[path[done]]
             for step in path[done + 1 :]:
+                decision = self.store.read(step)
                 try:
-                    state = self.store.read(step).apply(state)
-                except InputError as error:
+                    state = decision.apply(state)
+                except CANNOT_APPLY as error:
                     raise InputError(
                         f"{self.store.path} does not belong to this run, its decision {step} cannot be applied: "
                         "move it away to start over."

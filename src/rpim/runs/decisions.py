@@ -277,6 +277,8 @@ class Junk:
         return f"mark {_rows(self.rows)} as junk" if self.junk else f"restore {_rows(self.rows)} from junk"
 
 
+CANNOT_APPLY = (InputError, TypeError, ValueError, LookupError, AttributeError)
+"""What `apply` raises for a decision that is damaged, or of another run."""
 Decision = Rename | Accept | Merge | Split | Move | Junk
 _KINDS: dict[str, type[Decision]] = {one.kind: one for one in (Rename, Accept, Merge, Split, Move, Junk)}
 

@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import html
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -55,6 +54,8 @@ from rpim.runs.run_folder import (
     MODEL_FILE,
     copy_of,
     new_folder,
+    read_assignments,
+    read_history,
     read_run_file,
     reading,
     write_json,
@@ -452,28 +453,21 @@ class Discovery:
         predictor = Predictor.from_facts(place, facts)
         model = predictor.model
         with reading(place / RUN_FILE):
-            label_type, n_rows, provenance = facts["label_type"], facts["rows"], dict(facts["provenance"])
-            stable = _stability(facts.get("stability"), len(model.classes_))
+            stable = _stability(facts.get("stability"))
             names = facts.get("suggested_names") or [""] * len(model.classes_)
             suggested = {name: str(said) for name, said in zip(model.classes_.tolist(), names, strict=True) if said}
-        with reading(place / ASSIGNMENTS_FILE):
-            assignments = Assignments.read_parquet(place / ASSIGNMENTS_FILE, label_type)
-            if (
-                len(assignments) != n_rows
-                or not (np.isin(assignments.labels, model.classes_) | assignments.left_out).all()
-            ):
-                raise ValueError("it does not belong to the rest of the run folder")
-        with reading(place / HISTORY_FILE):
-            steps = json.loads((place / HISTORY_FILE).read_text(encoding="utf-8"))
-            model.history_ = [{name: from_json_value(value) for name, value in step.items()} for step in steps]
+        assignments = read_assignments(place, facts)
+        model.history_ = [
+            {name: from_json_value(value) for name, value in step.items()} for step in read_history(place)
+        ]
         model.labels_ = assignments.labels
-        loaded = cls(assignments, model, provenance, predictor.space, stable, suggested_names=suggested)
+        loaded = cls(assignments, model, facts["provenance"], predictor.space, stable, suggested_names=suggested)
         if stable is not None:
             model.stability_ = stable
         if isinstance(model, InfoMaxEstimator):
             model.label_issues_ = loaded.label_issues()
             quality = assignments.label_quality
-            model.label_quality_ = np.full(n_rows, np.nan, np.float32) if quality is None else quality
+            model.label_quality_ = np.full(len(loaded), np.nan, np.float32) if quality is None else quality
         return loaded
 
 
@@ -505,11 +499,9 @@ def _percent(share: float) -> str:
     return "—" if math.isnan(share) else f"{share:.0%}"
 
 
-def _stability(stored: list[float | None] | None, n_classes: int) -> NDArray[np.float64] | None:
+def _stability(stored: list[float | None] | None) -> NDArray[np.float64] | None:
     if stored is None:
         return None
-    if len(stored) != n_classes:
-        raise ValueError(f"it has the stability of {len(stored)} classes, not of {n_classes}")
     return np.asarray([from_json_value(value) for value in stored], dtype=np.float64)
 
 

@@ -169,7 +169,7 @@ class Predictor:
         """
         target = _checked_output(output, refined=refined, overwrite=overwrite)
         stream = FeatureStream(path, feature_column=feature_column)
-        with self._table(target) as table, Progress(verbose, "predicting") as progress:
+        with self._table(target, overwrite) as table, Progress(verbose, "predicting") as progress:
             if stream.n_rows is not None:
                 progress.expect(stream.n_rows)
             for block in stream:
@@ -211,27 +211,29 @@ class Predictor:
         return {f"probability_{name}": each[:, k] for k, name in enumerate(self.model.classes_.tolist())}
 
     @contextlib.contextmanager
-    def _table(self, target: Path | None) -> Iterator[Table]:
+    def _table(self, target: Path | None, overwrite: bool) -> Iterator[Table]:
         if target is None:
             yield CsvTable(sys.stdout)
         else:
-            with self.new_table(target) as table:
+            with self.new_table(target, overwrite) as table:
                 yield table
 
-    def new_table(self, target: Path) -> contextlib.AbstractContextManager[Table]:
+    def new_table(self, target: Path, overwrite: bool = False) -> contextlib.AbstractContextManager[Table]:
         """Open an output file with the classes in its metadata.
 
         Parameters
         ----------
         target : path
             The file to write.
+        overwrite : bool
+            Replace an existing file.
 
         Returns
         -------
         context manager
             Gives the table to append to.
         """
-        return new_table(target, {"rpim_classes": self.model.classes_.tolist()})
+        return new_table(target, {"rpim_classes": self.model.classes_.tolist()}, overwrite=overwrite)
 
 
 def _checked_output(output: StrPath | None, *, refined: bool, overwrite: bool) -> Path | None:
@@ -269,7 +271,7 @@ def predict_on_ray(
 ) -> None:
     """`Predictor.assign_file` on the workers of the connected Ray cluster, into a folder.
 
-    Finished files are kept in ``OUTPUT.parts`` until the end; a call with the same arguments resumes.
+    Finished files are kept in ``OUTPUT.checkpoint`` until the end; a call with the same arguments resumes.
 
     Parameters
     ----------
@@ -306,7 +308,7 @@ def predict_on_ray(
         "feature_column": feature_column,
         **options,
     }
-    shards = Shards(output, plan, len(spans), size, "prediction (another run, or other rows)", overwrite)
+    shards = Shards(output, plan, len(spans), size, "prediction", overwrite)
     write_shards(shards, partial(_Assigner, load, spans, options), workers, doing="predicting", verbose=verbose)
     shards.finish()
 
@@ -319,7 +321,7 @@ class _Assigner:
 
     def write(self, span: Span, file: Path) -> ShardResult:
         """Write the predictions of a span."""
-        with self._predictor.new_table(file) as table:
+        with self._predictor.new_table(file, overwrite=True) as table:
             for block in self._spans.blocks(span.start, span.stop):
                 table.append(self._predictor.columns(block, **self._options, in_lists=True))
         return ShardResult(span.stop - span.start)

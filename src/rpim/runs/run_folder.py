@@ -18,9 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import RUN_FILE, StrPath, check_writable, put_in_place, sync_to_disk, writing
+from rpim._common.files import (
+    RUN_FILE,
+    StrPath,
+    check_writable,
+    one_writer,
+    put_back,
+    put_in_place,
+    sync_to_disk,
+    writing,
+)
 from rpim.data.feature_set import FeatureSet
 from rpim.runs.assignments import Assignments
+from rpim.runs.schema import check_assignments, check_facts, check_history
 
 FORMAT = 1
 MODEL_FILE = "model.safetensors"
@@ -45,6 +55,12 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
         If it exists and may not be replaced, or its parent is not writable.
     """
     target = Path(folder).resolve()
+    put_back(target)
+    _check_target(folder, target, overwrite)
+    return target
+
+
+def _check_target(folder: StrPath, target: Path, overwrite: bool) -> None:
     if target.exists() and not (target / RUN_FILE).is_file():
         raise InputError(f"{folder} exists and is not a run folder (it has no {RUN_FILE}): choose another name.")
     check_writable(folder, overwrite, is_folder=True)
@@ -53,7 +69,6 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
             f"{folder} holds decisions from rpim explore, which are never overwritten: "
             "choose another name, or delete the folder."
         )
-    return target
 
 
 def has_decisions(folder: Path) -> bool:
@@ -74,15 +89,15 @@ def has_decisions(folder: Path) -> bool:
 def new_folder(folder: StrPath, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that replaces `folder` once it is complete, and is removed otherwise."""
     target = check_target(folder, overwrite)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with writing(folder):
+    partial = target.with_name(f".{target.name}.partial")
+    with writing(folder), one_writer(target):
         try:
-            shutil.rmtree(partial, ignore_errors=True)  # left by a killed process with our pid
+            shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
             partial.mkdir()
             yield partial
             for file in [*partial.iterdir(), partial]:
                 sync_to_disk(file)
-            check_target(folder, overwrite)  # it may have been created in the meantime
+            _check_target(folder, target, overwrite)  # it may have been created in the meantime
             with uninterrupted():
                 put_in_place(partial, target)
         finally:
@@ -116,33 +131,59 @@ def write_json(path: Path, facts: Any, indent: int | None = 2) -> None:
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:
-    """Read ``run.json`` and check its format version."""
+    """Read ``run.json``; what it must hold is in `schema`."""
     if not (folder / RUN_FILE).is_file():
         raise InputError(f"{folder} is not a run folder (it has no {RUN_FILE}): give one written by rpim discover.")
     with reading(folder / RUN_FILE):
-        facts = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        facts = _strict_json(folder / RUN_FILE)
         if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
             raise ValueError("it does not say its format")
-    if facts["format"] > FORMAT:
-        raise InputError(
-            f"{folder} was written by a newer version of rpim (format {facts['format']}, and this one reads up to "
-            f"{FORMAT}): install a newer rpim."
-        )
-    return facts
+        if facts["format"] > FORMAT:
+            raise InputError(
+                f"{folder} was written by a newer version of rpim (format {facts['format']}, and this one reads up to "
+                f"{FORMAT}): install a newer rpim."
+            )
+        check_facts(facts)
+        return facts
+
+
+def read_assignments(folder: Path, facts: dict[str, Any]) -> Assignments:
+    """Read the assignments of a run, given the contents of ``run.json``."""
+    with reading(folder / ASSIGNMENTS_FILE):
+        found = Assignments.read_parquet(folder / ASSIGNMENTS_FILE, facts["label_type"])
+        check_assignments(found, facts)
+        return found
+
+
+def read_history(folder: Path) -> list[dict[str, float | None]]:
+    """Read the terms of the objective at every step."""
+    with reading(folder / HISTORY_FILE):
+        steps: list[dict[str, float | None]] = _strict_json(folder / HISTORY_FILE)
+        check_history(steps)
+        return steps
+
+
+def _strict_json(path: Path) -> Any:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn parser errors about a damaged file of a run folder into one sentence."""
+    is_refit = path.parent.resolve().parent.name == REFITS_FOLDER
+    what_to_do = "give --version 0 for the first fit, or refit" if is_refit else "run rpim discover again"
     if not path.is_file():
-        raise InputError(f"{path} is missing, so the run folder is incomplete: run rpim discover again.")
+        raise InputError(f"{path} is missing, so the run folder is incomplete: {what_to_do}.")
     try:
         yield
     except InputError:
         raise
     # safetensors and pyarrow raise their own exceptions, without a common base class.
     except Exception as error:
-        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): run rpim discover again.") from error
+        raise InputError(f"{path} is truncated or damaged ({first_line(error)}): {what_to_do}.") from error
 
 
 def features_of(run: Path, given: Path | None = None) -> FeatureSet:
@@ -160,10 +201,7 @@ def features_of(run: Path, given: Path | None = None) -> FeatureSet:
         If they are not found, or are not those of the run.
     """
     facts = read_run_file(run)
-    with reading(run / RUN_FILE):
-        label_type, provenance = facts["label_type"], dict(facts["provenance"])
-    with reading(run / ASSIGNMENTS_FILE):
-        assignments = Assignments.read_parquet(run / ASSIGNMENTS_FILE, label_type)
+    provenance, assignments = facts["provenance"], read_assignments(run, facts)
     path = given or recorded_features_path(run, provenance)
     features = _rows_of(FeatureSet.read(path), assignments.ids, path)
     # Labels may have come from another file; the run stores them.

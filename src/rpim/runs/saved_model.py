@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -90,6 +91,9 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     if classes.dtype.kind not in "biufU":
         raise ValueError(f"its labels are of type {facts['label_type']}")
     n_known = int(facts["n_known"])
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} has values that are not finite")
     head = Head.from_tensors(tensors, facts["transform"], float(facts["temperature"]))
     components = tensors.get("components")
     n_features = int(facts["n_features"])
@@ -105,6 +109,10 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     fitted = {name: from_json_value(value) for name, value in facts["fitted"].items() if name in _FOUND}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items() if name in _TABLES}
     head.calibration = float(fitted.get("calibration_", 1.0))
+    try:
+        head.proba_and_score(torch.zeros(1, expected[1]))
+    except (RuntimeError, KeyError) as error:
+        raise ValueError("its tensors do not fit together") from error
     if facts.get("outlier_threshold") is not None:
         fitted["outlier_threshold_"] = float(facts["outlier_threshold"])
     fitted |= {

@@ -22,7 +22,7 @@ from rpim.data.labels import unlabelled_rows
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.decision_store import Store, Timeline
 from rpim.runs.decisions import NO_CLASS, BoolArray, IntArray, Move, State
-from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_run_file, reading
+from rpim.runs.run_folder import ASSIGNMENTS_FILE, REFITS_FOLDER, read_assignments, read_run_file, reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,11 @@ class Versions:
     ----------
     run : path of the run folder
 
+    Attributes
+    ----------
+    problems : dict of number to str
+        What is wrong with the refits that cannot be read.
+
     Raises
     ------
     InputError
@@ -118,6 +123,7 @@ class Versions:
 
     def __init__(self, run: Path) -> None:
         self.run = run
+        self.problems: dict[int, str] = {}
         self.rows, facts = _read(run)
         self._place = {name: row for row, name in enumerate(self.rows.ids.tolist())}
         self._versions = {0: self._version(0, run, self.rows, facts)}
@@ -128,13 +134,21 @@ class Versions:
         return len(self.rows)
 
     def numbers(self) -> list[int]:
-        """The existing versions, starting with the run."""
-        return version_numbers(self.run)
+        """The existing versions, starting with the run; a damaged refit is left out, and in `problems`."""
+        for number in set(version_numbers(self.run)) - {*self._versions, *self.problems}:
+            try:
+                self[number]
+            except InputError as error:
+                self.problems[number] = str(error)
+        there = version_numbers(self.run)
+        return [number for number in there if number in self._versions]
 
     def __getitem__(self, number: int) -> Version:
         if number not in self._versions:
             folder = self.folder(number)
-            self._versions[number] = self._version(number, folder, *_read(folder))
+            found, facts = _read(folder)
+            with reading(folder / ASSIGNMENTS_FILE):
+                self._versions[number] = self._version(number, folder, found, facts)
         return self._versions[number]
 
     def folder(self, number: int) -> Path:
@@ -148,7 +162,7 @@ class Versions:
 
     def activate(self, number: int) -> None:
         """Make another version active."""
-        self.store.activate(number, max(self.numbers()))
+        self.store.activate(number, max(version_numbers(self.run)))
 
     def state(self, number: int | None = None) -> State:
         """The current state of a version (default: the active one)."""
@@ -196,6 +210,9 @@ class Versions:
     def _version(self, number: int, folder: Path, found: Assignments, facts: dict[str, Any]) -> Version:
         classes = np.asarray(facts["classes"], dtype=facts["label_type"])
         rows = np.array([self._place[name] for name in found.ids.tolist()])
+        parent = facts["provenance"].get("refit", {}).get("version")
+        if parent is not None and parent >= number:
+            raise ValueError(f"it is a refit of version {parent}, which is not an earlier one")
         n = len(self.rows)
         everything = fitted_state(found.labels, classes, facts["n_known"], rows, n)
         runner_up = np.full(n, "", dtype=object)
@@ -215,14 +232,13 @@ class Versions:
             fitted.get("expected_accuracy_"),
             LabelIssues.of(found, classes, rows),
             spread_over(found.labelled, rows, n, False),
-            facts["provenance"].get("refit", {}).get("version"),
+            parent,
         )
 
 
 def _read(folder: Path) -> tuple[Assignments, dict[str, Any]]:
     facts = read_run_file(folder)
-    with reading(folder / ASSIGNMENTS_FILE):
-        return Assignments.read_parquet(folder / ASSIGNMENTS_FILE, facts["label_type"]), facts
+    return read_assignments(folder, facts), facts
 
 
 def version_numbers(run: Path) -> list[int]:

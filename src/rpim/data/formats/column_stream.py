@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
-from rpim._common.files import ArrayStream, StrPath, must_be_npy, open_npz, reading
+from rpim._common.files import StrPath, reading
+from rpim._common.npy import ArrayStream, must_be_npy, open_npz
 from rpim.data.columns import are_whole, find_per_row
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.feature_files import (
@@ -138,7 +139,8 @@ def _parquet(path: Path, feature_column: str | None) -> ColumnStream:
             values = {name: column_values(table.column(column)) for name, column in per_row.items()}
             yield {"X": list_matrix(path, features, table.column(features), first_row), **values}
 
-    return ColumnStream(blocks, rows.n_rows, parquet_metadata(rows.schema))
+    with reading(path):
+        return ColumnStream(blocks, rows.n_rows, parquet_metadata(rows.schema))
 
 
 def _csv(path: StrPath) -> ColumnStream:

@@ -28,7 +28,7 @@ CSV_HINT = "give lines of equal length, with numbers in every column but label, 
 CSV_SUFFIXES = (".csv", ".tsv")
 MIN_FEATURES = 8
 """Beside a text, fewer numbers per row than this are metadata rather than an embedding."""
-_SNIFFED_ROWS = 100
+_SNIFFED_ROWS, _SNIFFED_CELLS = 100, 1_000_000
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-", "?")
 _MIN_BLOCK, _MAX_BLOCK = 1 << 20, 2**31 - 1  # a row has to fit into a block
@@ -85,7 +85,7 @@ class CsvFile(os.PathLike[str]):
             reader = csv.reader(file, delimiter=self.delimiter)
             self.header = [re.sub(_GUARDED, r"\1", name) for name in next(reader, [])]
             self.header_lines = reader.line_num
-            self.rows = list(itertools.islice(reader, _SNIFFED_ROWS))
+            self.rows = list(itertools.islice(reader, min(_SNIFFED_ROWS, 1 + _SNIFFED_CELLS // (1 + len(self.header)))))
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -123,6 +123,11 @@ class CsvFile(os.PathLike[str]):
                 f"{self.path} has two columns of the same name in its first line: rename one, or add a header."
             )
         return self.header
+
+    @property
+    def longest_row(self) -> int:
+        """The characters of the longest row that was sniffed; a row has to fit into a block."""
+        return max(sum(map(len, row)) + len(row) for row in (self.header, *self.rows))
 
     def sniffed(self) -> dict[str, list[str]]:
         """The columns below the header, in the rows that were sniffed."""
@@ -256,16 +261,22 @@ class FeatureTable:
     def matrix(self, table: Any) -> NDArray[np.float32]:
         """The features of a table that `read` or `stream` gave. (N, D)"""
         X = np.empty((table.num_rows, len(self.features)), dtype=np.float32)
+        place = {name: k for k, name in enumerate(table.column_names)}
         for j, name in enumerate(self.features):
-            X[:, j] = table.column(name).to_numpy()
+            X[:, j] = table.column(place[name]).to_numpy()
         return X
 
-    def _options(self, columns: Sequence[str] = (), **reading_options: Any) -> dict[str, Any]:
+    def _options(
+        self, columns: Sequence[str] = (), *, block_size: int = _MIN_BLOCK, use_threads: bool = True
+    ) -> dict[str, Any]:
         pa, pc = arrow(), arrow(".csv")
-        types = {name: pa.float32() if name in self.features else pa.string() for name in self.names}
+        types = dict.fromkeys(self.names, pa.string()) | dict.fromkeys(self.features, pa.float32())
         skip_rows = self.file.header_lines if self.file.has_names else 0
+        block_size = max(block_size, 4 * self.file.longest_row)
         return {
-            "read_options": pc.ReadOptions(column_names=self.names, skip_rows=skip_rows, **reading_options),
+            "read_options": pc.ReadOptions(
+                column_names=self.names, skip_rows=skip_rows, block_size=block_size, use_threads=use_threads
+            ),
             "parse_options": pc.ParseOptions(delimiter=self.file.delimiter, newlines_in_values=True),
             "convert_options": pc.ConvertOptions(column_types=types, include_columns=list(columns)),
         }

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rpim._common.errors import InputError, some
-from rpim._common.files import ArrayStream, StrPath, check_writable, load_npy, must_exist, open_npz, reading, replacing
-from rpim._common.hardware import row_blocks
+from rpim._common.files import StrPath, check_writable, must_exist, reading, replacing
+from rpim._common.hardware import bytes_of_fit, check_memory, row_blocks
+from rpim._common.npy import ArrayStream, load_npy, open_npz
 from rpim.data.columns import (
     NAMES,
     PER_ROW,
@@ -33,6 +34,7 @@ from rpim.data.formats.parquet import (
     arrow,
     arrow_array,
     column_values,
+    declared_bytes,
     is_scalar,
     list_matrix,
     parquet_features,
@@ -53,10 +55,28 @@ _TEXTS = (".json", ".jsonl", ".ndjson")
 _PIM_FILES = ("all_feats", "mask_lab", "mask_cls", "targets")
 
 
+def declared_size(path: Path) -> int:
+    """The memory that all of an .npy or .parquet file takes."""
+    if path.suffix.lower() == ".npy":
+        return path.stat().st_size
+    with reading(path), arrow(".parquet").ParquetFile(path) as file:
+        return declared_bytes(file.metadata, file.schema_arrow.names)
+
+
 def read_features(
-    given: StrPath, label_column: str | None, feature_column: str | None, split_column: str | None = None
+    given: StrPath,
+    label_column: str | None,
+    feature_column: str | None,
+    split_column: str | None = None,
+    memory: int | None = None,
 ) -> Columns:
-    """The arguments of ``FeatureSet.from_arrays`` found in a file or folder, which may be a `CsvFile`."""
+    """The arguments of ``FeatureSet.from_arrays`` found in a file or folder, which may be a `CsvFile`.
+
+    Raises
+    ------
+    InputError
+        If they cannot be read, or their declared size does not fit into `memory` (default: a share of what is free).
+    """
     path = Path(given)
     suffix = checked_suffix(path, feature_column)
     wanted = {"labels": label_column, "split": split_column}
@@ -65,12 +85,12 @@ def read_features(
     if path.is_dir():
         return _read_pim_folder(path)
     if suffix == ".npz":
-        return _read_npz(path, wanted, feature_column)
+        return _read_npz(path, wanted, feature_column, memory)
     if suffix == ".npy":
         return {"X": load_npy(path, mmap_mode="r")}
     if suffix == ".parquet":
-        return _read_parquet([path], wanted, feature_column)
-    return _read_csv(CsvFile.of(given), wanted)
+        return _read_parquet([path], wanted, feature_column, memory=memory)
+    return _read_csv(CsvFile.of(given), wanted, memory)
 
 
 def checked_suffix(path: Path, feature_column: str | None) -> str:
@@ -126,7 +146,7 @@ def write_features(path: Path, columns: Columns, overwrite: bool) -> None:
     """Write the fields of a FeatureSet in the format that the suffix names."""
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     check_writable(path, overwrite, suffixes=list(writers))
-    with replacing(path) as file:
+    with replacing(path, overwrite) as file:
         writers[path.suffix.lower()](file, columns)
 
 
@@ -137,6 +157,7 @@ def read_shards(
     split_column: str | None,
     *,
     in_memory: bool,
+    memory: int | None = None,
 ) -> Columns:
     """Read .parquet files that are one set of rows, without features and metadata columns unless `in_memory`.
 
@@ -144,7 +165,7 @@ def read_shards(
     """
     wanted = {"labels": label_column, "split": split_column}
     if files[0].suffix.lower() == ".parquet":
-        return _read_parquet(files, wanted, feature_column, in_memory=in_memory)
+        return _read_parquet(files, wanted, feature_column, in_memory=in_memory, memory=memory)
     _refuse_columns(files[0], wanted)
     return {}
 
@@ -172,11 +193,12 @@ def npz_features(path: Path, names: Sequence[str], feature_column: str | None) -
     return features
 
 
-def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns:
+def _read_npz(path: Path, wanted: Wanted, feature_column: str | None, memory: int | None) -> Columns:
     with open_npz(path) as archive:
         names = archive.files
         features = npz_features(path, names, feature_column)
         per_row = find_per_row(path, names, wanted)
+        _check_npz(path, archive, features, [*per_row.values(), *view_names(names)], memory)
         columns: Columns = {"X": archive[features]}
         columns |= {field: archive[name] for field, name in per_row.items()}
         views = [archive[name] for name in view_names(names)]
@@ -188,6 +210,22 @@ def _read_npz(path: Path, wanted: Wanted, feature_column: str | None) -> Columns
         if "metadata_json" in names:
             columns["metadata"] = json.loads(str(archive["metadata_json"]))
         return columns
+
+
+def _check_npz(path: Path, archive: Any, features: str, others: Iterable[str], memory: int | None) -> None:
+    """Check the sizes that the headers declare, before anything is decompressed."""
+    n_bytes = 0
+    for name in (features, *others):
+        if f"{name}.npy" not in archive.zip.namelist():
+            continue  # not an array, which is reported when it is read
+        with archive.zip.open(f"{name}.npy") as member:
+            header = ArrayStream(member)
+        if header.n_bytes > archive.zip.getinfo(f"{name}.npy").file_size:
+            raise ValueError(f"{name} is too short for an array of shape {header.shape}")
+        n_bytes += header.n_bytes
+        if name == features and len(header.shape) == 2:
+            n_bytes += bytes_of_fit(header.shape[0], header.shape[1], itemsize=0)
+    check_memory(path, n_bytes, memory)
 
 
 def _npz_metadata(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
@@ -202,8 +240,14 @@ def _npz_metadata(archive: Any, n_rows: int, taken: Iterable[str]) -> Columns:
 
 
 def _read_parquet(
-    files: Sequence[Path], wanted: Wanted, feature_column: str | None, *, in_memory: bool = True
+    files: Sequence[Path],
+    wanted: Wanted,
+    feature_column: str | None,
+    *,
+    in_memory: bool = True,
+    memory: int | None = None,
 ) -> Columns:
+    n_bytes = 0
     parts: list[Columns] = []
     metadata: dict[str, Any] = {}
     for file in files:
@@ -214,7 +258,10 @@ def _read_parquet(
                 matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
                 matrices |= {name: name for name in view_names(schema.names) if in_memory}
                 others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
-                table = opened.read(columns=[*matrices.values(), *per_row.values(), *others])
+                columns_read = [*matrices.values(), *per_row.values(), *others]
+                n_bytes += declared_bytes(opened.metadata, columns_read)
+                check_memory(file, n_bytes, memory if in_memory else None)
+                table = opened.read(columns=columns_read)
             part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
             part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
             if parts and {*part, "columns"} != set(parts[0]):
@@ -265,7 +312,8 @@ def with_metadata(path: Path, facts: dict[str, Any]) -> None:
                 writer.write_table(source.read_row_group(number).replace_schema_metadata(schema.metadata))
 
 
-def _read_csv(file: CsvFile, wanted: Wanted) -> Columns:
+def _read_csv(file: CsvFile, wanted: Wanted, memory: int | None) -> Columns:
+    check_memory(file.path, file.path.stat().st_size, memory)  # a number takes about as much in a file
     layout = FeatureTable.of(file, wanted)
     table = layout.read()
     columns: Columns = {field: table.column(name).to_pylist() for field, name in layout.per_row.items()}

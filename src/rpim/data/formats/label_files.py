@@ -11,7 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
-from rpim._common.files import StrPath, load_npy, must_exist, open_npz, reading
+from rpim._common.files import StrPath, must_exist, reading
+from rpim._common.npy import load_npy, open_npz
 from rpim.data.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
 from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values

@@ -66,6 +66,26 @@ class ParquetRows:
                     return
 
 
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+"""Bytes of a value of each physical type; of text, those of its place alone."""
+
+
+def declared_bytes(metadata: Any, columns: Sequence[str]) -> int:
+    """The memory that columns of a .parquet file take, as its footer declares it.
+
+    Equal values take next to nothing in the file: a thousandth of the memory is no rarity.
+    """
+    wanted, total = set(columns), 0
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for number in range(row_group.num_columns):
+            chunk = row_group.column(number)
+            if chunk.path_in_schema.split(".")[0] in wanted:
+                width = _WIDTHS.get(chunk.physical_type, 0)
+                total += max(chunk.total_uncompressed_size, width * chunk.num_values)
+    return total
+
+
 def is_list(arrow_type: Any) -> bool:
     """Whether a column of this type has a list of numbers in every row."""
     types = arrow().types

@@ -101,12 +101,12 @@ class ParquetTable:
 
 
 @contextlib.contextmanager
-def new_table(path: Path, metadata: Mapping[str, Any] | None = None) -> Iterator[Table]:
+def new_table(path: Path, metadata: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> Iterator[Table]:
     """Open a .csv or .parquet table for writing; the file appears once it is complete.
 
     A .parquet file keeps `metadata`, each value as JSON.
     """
-    with replacing(path) as file:
+    with replacing(path, overwrite) as file:
         if path.suffix.lower() == ".parquet":
             with contextlib.closing(ParquetTable(file, metadata)) as table:
                 yield table
