@@ -215,7 +215,8 @@ def test_without_a_column_of_labels_the_columns_are_listed(refused):
     not_called_text("t.csv")
     refused(
         "t.csv has no column called label, only intent ('card') and priority ('0.0'): name the one with the labels "
-        "with --label-column, or give --labels FILE, such as rpim discover t.csv -o out --text-column utterance "
+        "with --label-column, give --labels FILE, or --no-labels to cluster the rows, such as rpim discover t.csv -o out "
+        "--text-column utterance "
         "--label-column intent",
         *("discover", "t.csv", "-o", "out", "--text-column", "utterance"),
     )

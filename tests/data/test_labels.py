@@ -133,7 +133,7 @@ def test_a_number_too_large_for_its_type_widens_it():
 
 def test_names_without_any_known_class():
     assert name_new_classes(encode_labels([-1, -1])[1], 3).tolist() == [0, 1, 2]
-    assert name_new_classes(encode_labels(["", ""])[1], 2).tolist() == ["new-1", "new-2"]
+    assert name_new_classes(encode_labels(["", ""])[1], 2).tolist() == ["group-1", "group-2"]
 
 
 @settings(deadline=None, max_examples=50)

@@ -453,14 +453,6 @@ BAD_INPUT = {
     "three dimensions": (lambda: save("d.npz", X.reshape(300, 4, 2)), r"X has shape \(300, 4, 2\)"),
     "zero rows": (lambda: save("d.npz", X[:0], LABELS[:0]), r"X has shape \(0, 8\), so it has no rows"),
     "all-zero row": (lambda: save("d.npz", with_value(3, 0.0)), r"1 row \(3\) of zeros only"),
-    "no labels, and a method that needs some": (
-        lambda: (save("d.npz", labels=None), "--method", "gcd"),
-        "d.npz has no labelled row, and --method gcd needs some: label rows of at least two classes",
-    ),
-    "no labels, and the paper's search": (
-        lambda: (save("d.npz", labels=np.full(300, "")), "--preset", "paper"),
-        "d.npz has no labelled row, and --preset paper needs some",
-    ),
     "nothing unlabelled": (lambda: save("d.npz", labels=WORDS), "Every row of d.npz is labelled, so there is nothing"),
     "one known class": (lambda: save("d.npz", labels=of_one_class()), "have only one class, 'ant': label rows"),
     "n_classes": (
@@ -531,6 +523,14 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, refused):
     err = refused("", "discover", arguments[0], "-o", "run", *FAST, *arguments[1:])
     assert re.search(message if "\\" in message else re.escape(message), err)
     assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("labels", [None, np.full(300, "")])
+@pytest.mark.parametrize("option", ["--method gcd", "--preset paper"])
+def test_what_needs_labels_is_refused_without(labels, option, refused):
+    save("d.npz", labels=labels)
+    message = f"d.npz has no labelled row, and {option} needs some: label rows of at least two classes, give --labels"
+    refused(message, "discover", "d.npz", "-o", "run", *option.split())
 
 
 def test_members_are_not_for_methods_without_committee(command):

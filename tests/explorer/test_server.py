@@ -582,7 +582,8 @@ def test_exported_images_are_copies_unless_links_are_wanted(pictured, command, r
 
 def test_image_folders_of_a_run_and_of_what_it_extends(pictured):
     facts = json.loads((pictured / "run.json").read_text())
-    before = {"data": {"metadata": {"source": str(pictured.parent)}}, "extends": {"data": 1, "extends": 2}}
+    before = json.loads(json.dumps(facts["provenance"]))
+    before["data"]["metadata"] = {"source": str(pictured.parent)}
     facts["provenance"]["extends"] = before
     (pictured / "run.json").write_text(json.dumps(facts))
     assert recorded_folders(pictured) == [pictured.parent / "old", pictured.parent]

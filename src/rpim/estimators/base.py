@@ -403,7 +403,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         for block in row_blocks(*rows.shape):
             part = rows[block]
             if self.normalize and rows.shape[1] > 1:  # rows that differ in length alone are the same to the method
-                part = np.round(unit_rows(part), 6) + 0.0
+                part = np.round(unit_rows(part, np.float64), 6) + 0.0
             distinct.update(row.tobytes() for row in part)
             if len(distinct) >= n_classes:
                 return

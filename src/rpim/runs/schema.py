@@ -98,7 +98,7 @@ _RUN: dict[str, Check] = {
     "rows": _is_whole(1),
     "method": _is_text,
     "classes": _is_list_of(_is_label),
-    "n_known": _is_whole(1),
+    "n_known": _is_whole(0),
     "label_type": lambda value: _is_text(value) and (value == "str" or np.dtype(value).kind in "biuf"),
     "n_features": _is_whole(1),
     "parameters": _is_dict_of(lambda value: _SCALAR(value) or _is_dict_of(_SCALAR)(value)),
