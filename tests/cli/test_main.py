@@ -215,9 +215,8 @@ def test_without_a_column_of_labels_the_columns_are_listed(refused):
     not_called_text("t.csv")
     refused(
         "t.csv has no column called label, only intent ('card') and priority ('0.0'): name the one with the labels "
-        "with --label-column, give --labels FILE, or --no-labels to cluster the rows, such as rpim discover t.csv -o out "
-        "--text-column utterance "
-        "--label-column intent",
+        "with --label-column, give --labels FILE, or --no-labels to cluster the rows, such as rpim discover t.csv -o "
+        "out --text-column utterance --label-column intent",
         *("discover", "t.csv", "-o", "out", "--text-column", "utterance"),
     )
     table("iris.csv", [("length", "width", "species"), *((f"{i}.5", "1.2", ("a", "b")[i % 2]) for i in range(20))])

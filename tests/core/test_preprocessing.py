@@ -64,13 +64,15 @@ def test_square_roots_keep_their_sign_and_are_scaled_to_unit_length():
     assert torch.allclose(x, torch.tensor([[0.6, 0.8], [-0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]))
 
 
-@pytest.mark.parametrize("kind", [KMeans, PIM, RPIM])
-@pytest.mark.parametrize(("shift", "expected"), [(0.0, "sqrt"), (-0.5, True), (1.0, True)])
-def test_auto_takes_square_roots_of_features_as_after_a_relu(kind, shift, expected):
+@pytest.mark.parametrize("kind", [PIM, RPIM])
+@pytest.mark.parametrize(
+    ("n_members", "shift", "expected"), [(2, 0.0, "sqrt"), (2, -0.5, True), (2, 1.0, True), (1, 0.0, True)]
+)
+def test_a_committee_takes_square_roots_of_features_as_after_a_relu(kind, n_members, shift, expected):
     X, y = nonnegative_blobs()
-    automatic = kind(n_classes=3, random_state=0).fit(X + shift, y)
+    automatic = kind(n_classes=3, n_members=n_members, random_state=0).fit(X + shift, y)
     assert automatic.normalize_ == expected
-    given = kind(n_classes=3, random_state=0, normalize=expected).fit(X + shift, y)
+    given = kind(n_classes=3, n_members=n_members, random_state=0, normalize=expected).fit(X + shift, y)
     assert np.array_equal(automatic.head_.prototypes, given.head_.prototypes)
     assert np.array_equal(automatic.predict(X + shift), given.predict(X + shift))
 

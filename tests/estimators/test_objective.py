@@ -181,7 +181,6 @@ def test_a_saved_run_has_the_objective(objective, problem, tmp_path):
         (KMeans, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
         (PIM, {"objective__temperature": 10.0}, "temperature=10.0 contradicts preset='paper'"),
         (PIM, {"normalize": "sqrt"}, "normalize='sqrt' contradicts preset='paper', which has normalize=True"),
-        (KMeans, {"normalize": "sqrt"}, "normalize='sqrt' contradicts preset='paper', which has normalize=True"),
     ],
 )
 def test_what_contradicts_the_published_procedure_is_refused(method, parameters, said, problem):

@@ -23,14 +23,13 @@ from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.preprocessing import Preprocessing, SumOfSquares, check_scale, leading_directions, suits_square_root
+from rpim.core.preprocessing import Preprocessing, SumOfSquares, check_scale, leading_directions
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows, unit_rows
 from rpim.data.row_files import RowFiles
-from rpim.engines.base import Engine, first_block
+from rpim.engines.base import Engine
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.count_classes import count_classes
-from rpim.estimators.objective import AUTO
 from rpim.estimators.problem import ClassCount, FitProblem
 from rpim.estimators.scoring import discovery_accuracy
 
@@ -54,7 +53,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
-        "normalize": ["boolean", StrOptions({"sqrt", AUTO})],
+        "normalize": ["boolean", StrOptions({"sqrt"})],
         "abstain": [Interval(Real, 0, 1, closed="left")],
         "device": [None, str],
         "random_state": ["random_state"],
@@ -139,9 +138,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
         self._set_components(None)
-        self.normalize_ = self._resolved("normalize")
-        if self.normalize_ == AUTO:
-            self.normalize_ = "sqrt" if suits_square_root(first_block(engine.rows)) else True
+        self.normalize_ = self._normalization(engine)
         kept, (n_rows, n_features) = self._n_components(), engine.shape
         fewer = kept is not None and kept < n_features and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
@@ -245,6 +242,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """How many principal directions of the rows to keep; None keeps all."""
         n_components: int | None = self._resolved("n_components")
         return n_components
+
+    def _normalization(self, engine: Engine) -> bool | str:
+        """How rows are normalized."""
+        normalization: bool | str = self._resolved("normalize")
+        return normalization
 
     def _resolved(self, name: str) -> Any:
         """The value of a parameter; methods with presets look up there what "auto" stands for."""

@@ -54,9 +54,8 @@ class GCD(DiscoveryEstimator):
     n_components : int, None or "auto"
         Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
         ``None`` with ``preset="paper"``.
-    normalize : bool, "sqrt" or "auto", default="auto"
-        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
+    normalize : bool or "sqrt", default=True
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -103,7 +102,7 @@ class GCD(DiscoveryEstimator):
     }
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"n_init": 10, "max_iter": 100, "n_components": 256},
-        "paper": {"n_init": 100, "max_iter": 200, "n_components": None, "normalize": True},
+        "paper": {"n_init": 100, "max_iter": 200, "n_components": None},
     }
     _rules: ClassVar[dict[str, Rule]] = {"default": Rule(), "paper": GCD_RULE}
 
@@ -116,7 +115,7 @@ class GCD(DiscoveryEstimator):
         max_iter: int | Literal["auto"] = AUTO,
         temperature: float = 25.0,
         n_components: int | Literal["auto"] | None = AUTO,
-        normalize: bool | str = "auto",
+        normalize: bool | str = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -134,19 +133,15 @@ class GCD(DiscoveryEstimator):
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        if self.preset != "paper":
-            return
-        for name in ("n_components", "normalize"):
-            given, published = getattr(self, name), self._presets["paper"][name]
-            if given not in (AUTO, published) and given is not False:  # rows may come normalized
-                raise InputError(
-                    f"{name}={given!r} contradicts preset='paper', which has {name}={published!r}: leave {name} out, "
-                    "or use preset='default'."
-                )
+        if self.preset == "paper" and self.n_components not in (AUTO, None):
+            raise InputError(
+                f"n_components={self.n_components!r} contradicts preset='paper', which has n_components=None: leave "
+                "n_components out, or use preset='default'."
+            )
 
     def _resolved(self, name: str) -> Any:
         value = getattr(self, name)
-        return self._presets[self.preset].get(name, AUTO) if isinstance(value, str) and value == AUTO else value
+        return self._presets[self.preset][name] if isinstance(value, str) and value == AUTO else value
 
     def _rule(self) -> Rule:
         return replace(self._rules[self.preset], max_iter=self._resolved("max_iter"))

@@ -19,11 +19,13 @@ from rpim.core.head import Head
 from rpim.core.initialization import Start, merged_start, single_start
 from rpim.core.kmeans import PIM_RULE
 from rpim.core.objective import Objective
+from rpim.core.preprocessing import suits_square_root
 from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, distil, initial_head, matching_factor
 from rpim.core.transforms import TRANSFORMS
 from rpim.data.labels import IntArray
+from rpim.engines.base import Engine, first_block
 from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
@@ -75,6 +77,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
+        "normalize": ["boolean", StrOptions({"sqrt", AUTO})],
         "preset": [StrOptions(set(PRESETS))],
         "objective": [None, InfoMaxObjective],
         "search": [StrOptions({AUTO, "paper"})],
@@ -167,6 +170,14 @@ class InfoMaxEstimator(DiscoveryEstimator):
             return value
         published = self._published if self.preset == "paper" else {}
         return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
+
+    def _normalization(self, engine: Engine) -> bool | str:
+        """How rows are normalized: square roots pay where members centre and whiten them, not in a single fit."""
+        given: bool | str = self._resolved("normalize")
+        if given != AUTO:
+            return given
+        is_committee = self._resolved("n_members") > 1
+        return "sqrt" if is_committee and suits_square_root(first_block(engine.rows)) else True
 
     def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         terms = self._terms()

@@ -39,9 +39,8 @@ class KMeans(GCD):
     n_components : int, None or "auto"
         Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
         ``None`` with ``preset="paper"``.
-    normalize : bool, "sqrt" or "auto", default="auto"
-        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
+    normalize : bool or "sqrt", default=True
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -82,7 +81,7 @@ class KMeans(GCD):
     needs_labels = False
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"n_init": 10, "max_iter": 100, "n_components": 256},
-        "paper": {"n_init": 10, "max_iter": 300, "n_components": None, "normalize": True},
+        "paper": {"n_init": 10, "max_iter": 300, "n_components": None},
     }
     _rules: ClassVar[dict[str, Rule]] = {"default": Rule(), "paper": Rule()}
 

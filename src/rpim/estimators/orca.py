@@ -102,9 +102,8 @@ class ORCA(TwoViewEstimator):
         s, the factor of the cosines.
     n_components : int or None, default=256
         Number of principal components of the embeddings to keep; ``None`` keeps all.
-    normalize : bool, "sqrt" or "auto", default="auto"
-        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none negative, few large), else True.
+    normalize : bool or "sqrt", default=True
+        Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign.
     device : str, optional
         A torch device; by default a GPU where there is one.
     random_state : int, RandomState instance or None
@@ -176,7 +175,7 @@ class ORCA(TwoViewEstimator):
         feature_dropout: float = 0.1,
         temperature: float = 10.0,
         n_components: int | None = 256,
-        normalize: bool | str = "auto",
+        normalize: bool | str = True,
         device: str | None = None,
         random_state: Any = None,
         verbose: bool = False,

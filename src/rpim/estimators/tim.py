@@ -50,7 +50,7 @@ class TIM(UnsearchedEstimator):
         ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
-        for features as after a ReLU (none negative, few large), else True; with ``preset="paper"`` always True.
+        in a committee on features as after a ReLU (none negative, few large), else True.
     abstain : float, default=0.0
         Share of the unlabelled rows that get no class (-1, NaN or ""): those with the largest outlier scores. New rows
         with scores as large get none either.
