@@ -177,9 +177,9 @@ def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[st
                 "balance",
                 "other representations",
                 "whitening",
-                "square roots",
             )
-        ],
+        ]
+        + [{"normalize": True}],  # without square roots
     }
     for seed in seeds:
         for data_set in sets:
@@ -196,9 +196,7 @@ def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Varian
         y, wrong = (
             (y, np.zeros(len(y), dtype=bool)) if variant["flip"] == "none" else flipped(case, seed, variant["flip"])
         )
-    parameters = {name: variant[name] for name in ("n_members", "random_state") if name in variant}
-    if variant.get("without") == "square roots":
-        parameters["normalize"] = True
+    parameters = {name: variant[name] for name in ("n_members", "random_state", "normalize") if name in variant}
     with without(variant.get("without", "nothing")):
         return fit_and_measure(case, y, parameters, wrong)
 

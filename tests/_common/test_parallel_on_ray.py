@@ -94,6 +94,7 @@ def test_saved_members_are_not_trained_again_by_tasks(tmp_path, monkeypatch):
         first = model.fit(X, y, checkpoint=checkpoint).predict_proba(X)
     assert sorted(checkpoint.members()) == [0, 1, 2, 3]
     (checkpoint.folder / "member-2.safetensors").unlink()
+    checkpoint.close()
     sent = []
     real = committee.parallel_map
     monkeypatch.setattr(committee, "parallel_map", lambda work, items, *a: sent.extend(items) or real(work, items, *a))

@@ -226,7 +226,8 @@ def trust(discovery: Discovery) -> list[str]:
 
 def _title(discovery: Discovery) -> str:
     path = discovery.provenance.get("data", {}).get("path")
-    return f"Classes in {Path(path).name}" if path else "Classes found"
+    noun = "Classes" if len(discovery.model.known_classes_) else "Groups"
+    return f"{noun} in {Path(path).name}" if path else f"{noun} found"
 
 
 def _classes(n: int, kind: str) -> str:
