@@ -28,9 +28,10 @@ Read = Callable[[], object]
 Kind = Callable[[Random, Path, Path], Read]
 """(random, originals, folder of the case) to the call; the current folder is that of the case."""
 
+ODD_TEXT = "\x1b[2J\n"
 ODD = [
     None, True, -1, 0, 1, 7, 2**31, 2**63, -(2**63), 10**30, 1e308, -0.0, 0.5, "", "x", "a\0b", "../../outside", "/",
-    "NaN", "\ud800", "\x1b[2J\n", "=1+1", "x" * 5000, [], {}, [[]], [None], {"a": {"b": []}}, list(range(2000)),
+    "NaN", "\ud800", ODD_TEXT, "=1+1", "x" * 5000, [], {}, [[]], [None], {"a": {"b": []}}, list(range(2000)),
     float("nan"), float("inf"),
 ]  # fmt: skip
 NUMBERS = [b"-1", b"0", b"1e999", b"nan", b"9" * 20, b"2147483648", b"18446744073709551615", b'"', b"", b","]
