@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test bench docs docs-serve dist lint install clean
+.PHONY: help demo quick test bench fuzz torture docs docs-serve dist lint install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,12 @@ test: lint ## set up and run every check: style, types, layers, all tests
 
 bench: $(VENV)/.installed ## speed and memory against a plain reference; DATA=FOLDER for real embeddings
 	$(BIN)/python benchmarks/speed.py $(if $(DATA),--data $(DATA))
+
+fuzz: $(VENV)/.installed-dev ## damaged and hostile files for MINUTES=30; REPLAY=KIND:SEED repeats a case
+	$(BIN)/python tests/shared/fuzzing.py --minutes $(or $(MINUTES),30) $(if $(REPLAY),--replay $(REPLAY))
+
+torture: $(VENV)/.installed-dev ## kill every long command N=10 times at random and check that a rerun loses nothing
+	$(BIN)/python tests/shared/torture.py --kills $(or $(N),10)
 
 docs: $(VENV)/.installed-dev ## build the documentation site into build/docs, running the tutorials and the gallery
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs build/docs

@@ -43,6 +43,11 @@ def test_outputs_that_may_not_be_written(path, options, message):
     assert message in str(error.value)
 
 
+def test_an_output_that_is_a_link_to_itself(tmp_path, raises_input_error):
+    (tmp_path / "run").symlink_to(tmp_path / "run")
+    raises_input_error(check_writable, "run is a link to itself: remove it, or choose another name", tmp_path / "run")
+
+
 def test_outputs_that_may_be_written(tmp_path):
     assert check_writable("new.csv", suffixes=[".csv"]).name == "new.csv"
     assert check_writable("NEW.CSV", suffixes=[".csv"]).name == "NEW.CSV"

@@ -278,3 +278,8 @@ def test_of_two_predictions_with_one_output_the_second_is_refused(refused, anima
         refused("out.csv is in use by process ", "predict", "run", "new.npy", "-o", "out.csv")
     assert Path("out.csv").read_text() == "mine"
     refused("out.csv exists already", "predict", "run", "new.npy", "-o", "out.csv")
+
+
+def test_an_output_that_is_a_link_to_itself(refused, animals, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    refused("loop is a link to itself: remove it", "discover", tmp_path / "animals.npz", "--n-classes", 5, "-o", "loop")

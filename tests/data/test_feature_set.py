@@ -754,6 +754,7 @@ def test_pim_folder(tmp_path, inner):
         ({"mask_lab": None, "targets": None}, "lacks mask_lab.npy, targets.npy"),
         ({"mask_lab": np.array([True])}, r"mask_lab.npy has shape \(1,\) but all_feats.npy has 4 rows"),
         ({"mask_lab": np.array([0, 1, 2, 3])}, "mask_lab.npy is not a mask"),
+        ({"mask_lab": np.zeros(4, "V1")}, "mask_lab.npy is not a mask"),
         ({"targets": np.array([0.5, 1, 2, 3])}, "targets.npy holds fractions: give the number"),
         ({"targets": np.array([0.0, np.nan, 2, 3])}, "targets.npy holds fractions"),
         ({"targets": np.array(["a", "b", "c", "d"])}, "targets.npy holds <U1 values"),

@@ -4,6 +4,8 @@ import importlib
 import json
 import pickle
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -87,6 +89,11 @@ def test_weights_of_a_classifier_come_with_or_without_it(small_vit, tmp_path):
     again = open_encoder("images", "test_vit", tmp_path / "bare.pth")
     np.testing.assert_array_equal(rows_of(encoder), rows_of(again))
     assert encoder.identity == again.identity
+
+
+def test_weights_that_are_a_link_to_themselves(tmp_path, refused):
+    (tmp_path / "vit.safetensors").symlink_to(tmp_path / "vit.safetensors")
+    refused("is not there or not a file", "images", "test_vit", tmp_path / "vit.safetensors")
 
 
 def test_a_saved_encoder_is_one_by_itself(small_vit, tmp_path):
@@ -214,6 +221,17 @@ def test_a_file_that_is_no_network(tmp_path, refused):
     (tmp_path / "no.onnx").write_bytes(b"no")
     refused("no network that onnxruntime can run", "images", str(tmp_path / "no.onnx"))
     refused("is not there", "images", str(tmp_path / "gone.onnx"))
+
+
+def test_onnxruntime_sends_and_stores_nothing(environment, tmp_path):
+    """Its telemetry would leave an id of the machine in the home folder."""
+    pytest.importorskip("onnxruntime")
+    home = tmp_path / "home"
+    home.mkdir()
+    script = "from rpim.embedding.weights import library; library('onnxruntime').SessionOptions()"
+    without = {name: value for name, value in environment.items() if name not in ("CI", "ORT_DISABLE_TELEMETRY")}
+    subprocess.run([sys.executable, "-c", script], env={**without, "HOME": str(home)}, check=True)
+    assert [*home.rglob("*")] == []
 
 
 def linear_onnx(folder, **where):

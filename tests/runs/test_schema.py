@@ -146,6 +146,7 @@ def test_model(animals, refused, name, change, says):
         "UPDATE decisions SET version = 1 WHERE number = 1",
         "UPDATE pointers SET current = 99",
         "UPDATE decisions SET body = '{}'",
+        f"UPDATE decisions SET body = '{'[' * 100_000}'",
         """UPDATE decisions SET body = '{"kind": "rename", "number": [1], "name": 3}'""",
     ],
 )

@@ -61,6 +61,14 @@ def must_exist(path: Path) -> None:
         raise InputError(f"{path} is not there or not a file: check the name.")
 
 
+def full_path(path: StrPath) -> Path:
+    """The path without links, of something that is there or not; a link to itself has none."""
+    full = Path(os.path.realpath(path))
+    if full.is_symlink():
+        raise InputError(f"{path} is a link to itself: remove it, or choose another name.")
+    return full
+
+
 @contextlib.contextmanager
 def reading(path: Path, hint: str = "it may be truncated or corrupt, so write it again") -> Iterator[None]:
     """Turn the errors of parsers into one sentence about the file."""
@@ -254,7 +262,7 @@ def check_writable(
         raise InputError(f"{path} has the suffix {target.suffix!r}, which cannot be written: give {choices}.")
     if not overwrite or (target.is_dir() and not is_folder):
         check_absent(target, "" if overwrite is None else _OVERWRITE)
-    parent = target.resolve().parent
+    parent = full_path(path).parent
     shown = target.parent if target.parent.name else parent
     if parents:
         return target

@@ -132,10 +132,10 @@ class TimmEncoder(Encoder):
             except InputError as error:
                 raise InputError(f"{error} timm.list_models(pretrained=True) lists them all.") from error
         architecture = IMAGE_ENCODERS.get(name, Architecture(name))
-        self.name, self.weights = name, None if weights is None else str(weights.resolve())
-        self.device = checked_device(device)
+        self.name, self.device = name, checked_device(device)
         self.precision = fast_precision(self.device)
         self.model = _load(architecture, weights, name)
+        self.weights = None if weights is None else str(weights.resolve())
         self.weights_hash = tensors_hash(self.model.state_dict())
         check_hash(name, self.weights_hash, sha256)
         self.prepare = preprocessing or _own_preprocessing(self.model, architecture)

@@ -38,6 +38,8 @@ def library(name: str) -> Any:
     try:
         if top in ("timm", "sentence_transformers"):
             _declare_torchvision()
+        # onnxruntime would send what it knows of a model to its makers, and store an id of the machine in the home.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != top:

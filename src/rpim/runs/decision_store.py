@@ -125,7 +125,7 @@ class Store:
             found = self._database.execute("SELECT body, rows FROM decisions WHERE number = ?", (number,)).fetchone()
         try:
             return decode(*found)
-        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise InputError(
                 f"{self.path} is damaged, its decision {number} cannot be read: move it away to start over."
             ) from error

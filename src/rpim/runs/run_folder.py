@@ -22,6 +22,7 @@ from rpim._common.files import (
     RUN_FILE,
     StrPath,
     check_writable,
+    full_path,
     one_writer,
     put_back,
     put_in_place,
@@ -54,7 +55,7 @@ def check_target(folder: StrPath, overwrite: bool = False) -> Path:
     InputError
         If it exists and may not be replaced, or its parent is not writable.
     """
-    target = Path(folder).resolve()
+    target = full_path(folder)
     put_back(target)
     _check_target(folder, target, overwrite)
     return target

@@ -353,7 +353,7 @@ def _read_pim_folder(folder: Path) -> Columns:
     for name, array in (("targets", targets), ("mask_lab", mask_lab), ("mask_cls", mask_cls)):
         if array.ndim != 1 or len(array) != len(X):
             raise InputError(f"{files[name]} has shape {array.shape} but all_feats.npy has {len(X)} rows: mend it.")
-        if name != "targets" and not np.isin(array, (0, 1)).all():
+        if name != "targets" and not (array.dtype.kind in "biuf" and np.isin(array, (0, 1)).all()):
             raise InputError(f"{files[name]} is not a mask: give True or False per row.")
     if targets.dtype.kind == "f" and np.isfinite(targets).all() and (targets == np.rint(targets)).all():
         targets = targets.astype(np.int64)  # GCD's code collects them with np.append, which makes float64 of them
