@@ -32,7 +32,7 @@ def set_at(facts, path, value):
         (["classes", 0], ["ant"], "classes is missing or not what it should be"),
         (["classes", 0], "bee", "or a class twice"),
         (["classes", 0], 5, "its classes are not of type str"),
-        (["n_known"], 0, "n_known is missing or not what it should be"),
+        (["n_known"], -1, "n_known is missing or not what it should be"),
         (["n_known"], 1e308, "n_known is missing or not what it should be"),
         (["n_known"], 6, "it has 6 known classes among 5"),
         (["label_type"], "object", "label_type is missing or not what it should be"),
