@@ -283,3 +283,17 @@ def test_of_two_predictions_with_one_output_the_second_is_refused(refused, anima
 def test_an_output_that_is_a_link_to_itself(refused, animals, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     refused("loop is a link to itself: remove it", "discover", tmp_path / "animals.npz", "--n-classes", 5, "-o", "loop")
+
+
+def test_the_number_of_groups_is_estimated_without_labels(command, refused):
+    X = np.repeat(np.eye(5), 30, axis=0) + np.random.RandomState(0).normal(scale=0.1, size=(150, 5))
+    FeatureSet.from_arrays(X, labels=np.repeat(list("abcde"), 30)).write("rows.npz")
+    code, out, _ = command("estimate", "rows.npz", "--no-labels", "--plot", "curve.png")
+    assert (code, out.split(",")[0]) == (0, "5 groups")
+    assert "agreement of two halves" in out
+    assert "95 %" not in out
+    assert Path("curve.png").stat().st_size > 1000
+    refused(
+        "rows.npz has no labelled row, and --method max-acc needs some: leave it out.",
+        *("estimate", "rows.npz", "--no-labels", "--method", "max-acc"),
+    )

@@ -14,6 +14,7 @@ _CURVES = {
     "neighbors": ("neighbors of a labelled row", "classes"),
     "max-acc": ("clusters", "accuracy on the labelled rows"),
     "max-acc-pim": ("classes", "accuracy on the labelled rows"),
+    "groups": ("groups", "agreement of two halves"),
 }
 """The x and y axes of each method's curve."""
 
@@ -26,7 +27,12 @@ def as_text(count: ClassCount, n_known: int, method: str, preset: str = "default
         f"{plural(count.n_classes, 'class')} (95 % interval {count.low:,} to {count.high:,}): "
         f"{n_known:,} known, {new:,} new."
     ]
-    if method != "neighbors" and preset == "default":
+    if method == "groups":
+        lines = [
+            f"{plural(count.n_classes, 'group')}, estimated without labels ({count.low:,} to {count.high:,} in halves "
+            "of the rows). Finer classes may exist."
+        ]
+    if method.startswith("max-acc") and preset == "default":
         lines.append("The search was shortened; --preset paper has the published budget.")
     if count.curve:
         lines += ["", f"{along}  {up}"]
@@ -76,7 +82,8 @@ def draw(count: ClassCount, n_known: int, method: str, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.6), layout=layout())
         ax = figure.subplots()
-        ax.set_title(f"{plural(count.n_classes, 'class')}, 95 % interval {count.low:,} to {count.high:,}")
+        within = "in halves of the rows" if method == "groups" else "95 % interval"
+        ax.set_title(f"{plural(count.n_classes, 'class')}, {within} {count.low:,} to {count.high:,}")
         ax.plot(points, values, "o-", color=KNOWN, markersize=4)
         if method == "neighbors":
             ax.axhspan(count.low, count.high, color=UNKNOWN, alpha=0.15, linewidth=0)

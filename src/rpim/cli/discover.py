@@ -249,6 +249,9 @@ def estimate(
         Path | None, typer.Option(metavar="FILE", help="Plot the curve behind the estimate: .png or .svg.")
     ] = None,
     seed: Seed = 0,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Ignore labels, if there are any: estimate the number of groups.")
+    ] = False,
     no_normalize: Annotated[
         bool, typer.Option("--no-normalize", help="Do not normalize the rows to unit length.")
     ] = False,
@@ -277,17 +280,21 @@ def estimate(
         encoder=encoder,
         weights=weights,
     )
-    n_known = check_problem(features, data)
+    if no_labels:
+        features = dataclasses.replace(features, labels=None)
+    n_known = check_problem(features, data, no_labels=no_labels)
     if not isinstance(features, FeatureSet):
         features = embedded(features, encoder, weights, quiet=as_json)
-        n_known = check_problem(features, data)  # some may have been skipped
+        n_known = check_problem(features, data, no_labels=no_labels)  # some may have been skipped
+    if n_known == 0 and method != "neighbors":
+        raise InputError(f"{data} has no labelled row, and --method {method} needs some: leave it out.")
     import numpy as np
 
     from rpim.estimators.rpim import estimate_n_classes
 
     found = estimate_n_classes(
         features.rows(normalize=not no_normalize),
-        np.asarray(features.labels),
+        np.full(len(features), "") if n_known == 0 else np.asarray(features.labels),
         method=method,
         preset=preset,
         at_least=at_least,
@@ -296,6 +303,7 @@ def estimate(
         random_state=seed,
         verbose=True,
     )
+    counted = method if n_known else "groups"
     if picture is not None:
-        draw(found, n_known, method, picture)
-    echo(json.dumps(as_dict(found, n_known, method)) if as_json else as_text(found, n_known, method, preset))
+        draw(found, n_known, counted, picture)
+    echo(json.dumps(as_dict(found, n_known, counted)) if as_json else as_text(found, n_known, counted, preset))
