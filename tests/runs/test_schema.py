@@ -148,6 +148,7 @@ def test_model(animals, refused, name, change, says):
         "UPDATE decisions SET body = '{}'",
         f"UPDATE decisions SET body = '{'[' * 100_000}'",
         """UPDATE decisions SET body = '{"kind": "rename", "number": [1], "name": 3}'""",
+        """UPDATE decisions SET body = '{"kind": "merge", "numbers": [-0.0, 3]}' WHERE number = 2""",
     ],
 )
 def test_decisions(animals, refused, statement):

@@ -302,13 +302,18 @@ def encode(decision: Decision) -> tuple[str, bytes | None]:
     return json.dumps(facts), zlib.compress(np.concatenate([steps, *arrays[1:]]).astype("<i4").tobytes())
 
 
+def _whole(number: str) -> int:
+    """Refuse a fraction: classes are numbered by integers, and 1.0 would be a key like 1 but no index."""
+    raise ValueError(f"a decision has the number {number}, which is not an integer")
+
+
 def decode(body: str, blob: bytes | None) -> Decision:
     """The inverse of `encode`.
 
     >>> decode(*encode(Move(np.array([3, 9], dtype=np.int32), to=2))).rows.tolist()
     [3, 9]
     """
-    facts = json.loads(body)
+    facts = json.loads(body, parse_float=_whole)
     make: Any = _KINDS[facts.pop("kind")]
     if blob is not None:
         values = np.frombuffer(zlib.decompress(blob), dtype="<i4").astype(np.int32)
