@@ -70,7 +70,7 @@ def connected(address: str = LOCAL, workers: int | None = None) -> Iterator[int]
 def _on_loopback(ray: Any) -> Iterator[None]:
     """Context in which a Ray that is started listens on 127.0.0.1 alone.
 
-    Whoever reaches its ports may run code. On Linux Ray replaces 127.0.0.1 by the address of the machine, unless it is
+    Its ports let anyone run code. On Linux Ray replaces 127.0.0.1 by the address of the machine, unless it is
     told, as on other systems, that it is no part of a cluster: by this variable in its processes, and by the constant
     that was made from it in ours.
     """
