@@ -25,7 +25,7 @@ from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, load
 from rpim import PIM, RIM, RPIM, KMeans, estimate_n_classes
 from rpim.core.consensus import nearest_neighbors
-from rpim.core.kmeans import kmeans
+from rpim.core.kmeans import class_means, kmeans
 from rpim.core.preprocessing import Preprocessing, principal_directions, suits_square_root
 from rpim.metrics import adjusted_rand_index, clustering_accuracy, normalized_mutual_information
 
@@ -68,6 +68,42 @@ def temi(X: np.ndarray, k: int, state: int, steps: int = 200, beta: float = 0.6)
     return (x @ weights.detach().T).argmax(dim=1).numpy()
 
 
+def turtle(X: np.ndarray, k: int, state: int, steps: int = 200, inner: int = 5, gamma: float = 10.0) -> Labels:
+    """The idea of TURTLE (Gadetsky, Jiang and Brbić, ICML 2024) with linear maps, on raw and centred rows.
+
+    The labelling that linear classifiers in every representation fit with the largest margin: classifiers take a few
+    steps towards the present labelling, then the labelling takes one towards what they predict. The entropy of its
+    mean, with the weight gamma, keeps classes from collapsing.
+    """
+    x = unit(X)
+    x = x @ principal_directions(x, min(256, x.shape[1]))
+    spaces = [torch.nn.functional.normalize(rows, dim=1) for rows in (x, x - x.mean(dim=0))]
+    clusters = kmeans(spaces[0], k, generator=torch.Generator().manual_seed(state)).labels
+    tasks = [class_means(rows, clusters, rows.new_zeros(k, rows.shape[1])).requires_grad_() for rows in spaces]
+    classifiers = [torch.zeros_like(task).requires_grad_() for task in tasks]
+    of_tasks, of_classifiers = torch.optim.Adam(tasks, lr=1e-3), torch.optim.Adam(classifiers, lr=5e-2)
+
+    def labelling() -> torch.Tensor:
+        return sum(torch.softmax(25.0 * rows @ task.T, dim=1) for rows, task in zip(spaces, tasks, strict=True)) / 2
+
+    def misfit(target: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        logits = (25.0 * rows @ each.T for rows, each in zip(spaces, weights, strict=True))
+        return sum(torch.nn.functional.cross_entropy(each, target) for each in logits)
+
+    for _ in range(steps):
+        target = labelling().detach()
+        for _ in range(inner):
+            of_classifiers.zero_grad()
+            misfit(target, classifiers).backward()
+            of_classifiers.step()
+        of_tasks.zero_grad()
+        target = labelling()
+        mean = target.mean(dim=0)
+        (misfit(target, [each.detach() for each in classifiers]) + gamma * (mean * mean.log()).sum()).backward()
+        of_tasks.step()
+    return labelling().argmax(dim=1).numpy()
+
+
 def clusterings(k: int, state: int) -> dict[str, Callable[[np.ndarray], Labels]]:
     """Each method by name."""
 
@@ -80,6 +116,7 @@ def clusterings(k: int, state: int) -> dict[str, Callable[[np.ndarray], Labels]]
         "PIM": fitted(PIM),
         "RPIM": fitted(RPIM),
         "TEMI, one linear head": lambda X: temi(X, k, state),
+        "TURTLE, linear, two representations": lambda X: turtle(X, k, state),
         "UMAP + HDBSCAN (BERTopic)": lambda X: bertopic(X, state),
     }
 
