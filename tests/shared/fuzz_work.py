@@ -157,8 +157,8 @@ GETS = [
 ]  # fmt: skip
 WORDS = [
     "0", "1", "3", "47", "48", "-1", "1e3", "9" * 20, "9" * 5000, "%00", "..%2f..%2fsecret.txt", "%ff%fe", "٣",
-    "nearby", "typical", "own-0", "own-9", "own-x", "given", "csv", "json", "parquet", "images", "1,2,3", "1,,2", "", "x" * 3000,
-    "%1b[2J", "%22%3E%3Cscript%3E", "main.js", "%2e%2e", "confidence", "true", "NaN", "\u00ff",
+    "nearby", "typical", "own-0", "own-9", "own-x", "given", "csv", "json", "parquet", "images", "1,2,3", "1,,2", "",
+    "x" * 3000, "%1b[2J", "%22%3E%3Cscript%3E", "main.js", "%2e%2e", "confidence", "true", "NaN", "\u00ff",
 ]  # fmt: skip
 
 

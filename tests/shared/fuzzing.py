@@ -140,10 +140,10 @@ def work(kinds: list[str], first: int, last: int) -> None:
     folder = Path.cwd()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if not (folder / "originals").exists():
-        shutil.rmtree(folder / "unfinished", ignore_errors=True)
-        write_originals(folder / "unfinished" / "originals")
-        (folder / "unfinished" / "originals").rename(folder / "originals")
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder / "originals", ignore_errors=True)
+        write_originals(folder / "originals")
+        (folder / "complete").touch()
     for kind in sorted(set(kinds)):  # imports, and what libraries create once
         _run(folder, kind, -1, [])
     shutil.rmtree(folder / "tmp")
