@@ -167,6 +167,7 @@ def test_formulas_in_csv_files_are_guarded(hostile, command):
 @pytest.mark.parametrize("options", [(), ("--raw-csv",), ("--decisions",)])
 def test_our_own_csv_file_is_read_back(hostile, command, options):
     assert command("export", hostile, "-o", "rows.csv", *options)[0] == 0
+    assert ("'=HYPERLINK(1)" in Path("rows.csv").read_text()) == (options != ("--raw-csv",))
     code, out, err = command("evaluate", hostile, "--truth", "rows.csv", "--truth-column", "label")
     assert (code, err) == (0, "")
     assert "All 100.0%" in out
