@@ -6,17 +6,20 @@ import dataclasses
 import io
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from rpim import RPIM, Discovery, FeatureSet
 from rpim._common.files import replacing
 from rpim.cli import terminal
-from rpim.core.checkpoint import Checkpoint
+from rpim.cli.summary import print_next_steps
+from rpim.core.checkpoint import Checkpoint, pack, unpack
 from rpim.data.formats.csv_file import CsvFile
 from rpim.explorer.refit import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
@@ -164,6 +167,7 @@ def test_formulas_in_csv_files_are_guarded(hostile, command):
 @pytest.mark.parametrize("options", [(), ("--raw-csv",), ("--decisions",)])
 def test_our_own_csv_file_is_read_back(hostile, command, options):
     assert command("export", hostile, "-o", "rows.csv", *options)[0] == 0
+    assert ("'=HYPERLINK(1)" in Path("rows.csv").read_text()) == (options != ("--raw-csv",))
     code, out, err = command("evaluate", hostile, "--truth", "rows.csv", "--truth-column", "label")
     assert (code, err) == (0, "")
     assert "All 100.0%" in out
@@ -193,6 +197,63 @@ def test_every_class_is_listed_on_one_line_of_a_narrow_terminal(animals_features
     assert all(".jpg" in line for line in lines)
     monkeypatch.setenv("COLUMNS", "160")
     assert "nearest" in command("classes", "pictures")[1].splitlines()[0]
+
+
+@pytest.mark.parametrize("odd", ["generator", "head.prototypes", "temperature"])
+def test_a_fit_that_cannot_be_resumed_is_one_sentence(animals_features, command, refused, monkeypatch, odd):
+    """Its checkpoint was not written by a fit like it; found by fuzzing."""
+    animals_features.write("f.npz")
+    fit = (
+        "discover",
+        "f.npz",
+        "-o",
+        "run",
+        "--n-classes",
+        5,
+        "--n-members",
+        1,
+        "--trade-off",
+        0.1,
+        "--no-report",
+        "-q",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("rpim.core.checkpoint.SAVE_EVERY", -1.0)
+        patch.setattr(Checkpoint, "remove", lambda checkpoint: None)
+        assert command(*fit) == (0, "", "")
+    shutil.rmtree("run")
+    file = Path("run.checkpoint/start.safetensors")
+    tensors, facts = unpack(file.read_bytes())
+    if odd in tensors:
+        tensors[odd] = tensors[odd][:0]
+    else:
+        facts[odd] = "warm"
+    file.write_bytes(pack(tensors, facts))
+    message = refused("run.checkpoint cannot be resumed (", *fit)
+    assert message.endswith("): remove it, and the fit begins again.\n")
+    assert not Path("run").exists()
+    shutil.rmtree("run.checkpoint")
+    assert command(*fit) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "new"),
+    [
+        ("/data/rows.parquet", None, "NEW.parquet"),
+        ("/data/v1.2/rows.v2.npz", None, "NEW.npz"),
+        ("/data/shards", None, "NEW"),
+        (None, None, "NEW.npz"),
+        ("/data/t.jsonl.gz", "texts", "NEW.jsonl.gz"),
+        ("/data/photos", "images", "NEW_IMAGES"),
+    ],
+)
+def test_the_next_steps_name_files_of_the_kind_that_the_run_was_made_from(animals, path, kind, new):
+    discovery = Discovery.load(animals)
+    discovery.provenance["duration_seconds"] = 1.0
+    discovery.provenance["data"] |= {"path": path, "metadata": {"embedding": {"kind": kind}}}
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_next_steps(console, discovery, animals)
+    assert console.export_text().splitlines()[-1].split()[3] == new
 
 
 def test_a_folder_of_exported_images_is_not_replaced(animals, refused):

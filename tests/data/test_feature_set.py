@@ -929,9 +929,9 @@ def test_the_time_for_a_csv_grows_with_its_columns_and_not_with_their_square(tmp
     ]
     (tmp_path / "f.csv").write_text("\n".join(lines))
     layout = FeatureTable.of(CsvFile(tmp_path / "f.csv"), {})
-    begin = time.perf_counter()
+    begin = time.process_time()
     layout._options()
-    assert time.perf_counter() - begin < 0.5  # 2 s if every name was looked for in a list
+    assert time.process_time() - begin < 0.5  # 2 s if every name was looked for in a list
     assert FeatureSet.read(tmp_path / "f.csv").X.shape == (3, n)
 
 

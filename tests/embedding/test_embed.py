@@ -168,6 +168,42 @@ def test_a_part_is_written_every_few_seconds(pictures, tmp_path, monkeypatch):
     assert len(FeatureSet.read(out)) == 9
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"positions": np.array([0, 99])},
+        {"positions": np.array([0.5, 1])},
+        {"positions": np.array(3)},
+        {"rows": np.ones((2, 4), np.float32)},
+        {"rows": np.ones((2, 2, 4), np.float32)},
+        {"rows": np.full((2, 1, 4), np.nan, np.float32)},
+        {"reasons": np.array("[1]")},
+        {"reasons": np.array('{"77": "it is no picture"}')},
+        {"reasons": np.array('{"x": "it is no picture"}')},
+    ],
+)
+def test_a_part_that_no_embedding_writes_is_named(pictures, tmp_path, odd):
+    out = tmp_path / "f.parquet"
+    encoder = Colours()
+    encoder.stop_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        embed(pictures, encoder, out, batch_size=2, workers=0)
+    (part,) = (tmp_path / "f.parquet.checkpoint").glob("part-*.npz")
+    with np.load(part) as stored:
+        arrays = {**stored, **odd}
+    np.savez(part, **arrays)
+    with pytest.raises(
+        InputError, match=r"part-000001\.npz cannot be read .*: remove it, and its items are embedded again"
+    ):
+        embed(pictures, Colours(), out, workers=0)
+    assert not out.exists()
+    part.unlink()
+    (part.parent / "view-1.npy").symlink_to(tmp_path / "elsewhere.npy")
+    embed(pictures, Colours(), out, workers=0)
+    assert len(FeatureSet.read(out)) == 9
+    assert not (tmp_path / "elsewhere.npy").exists()
+
+
 def test_parts_of_another_work_are_not_mixed_in(pictures, tmp_path):
     out = tmp_path / "f.parquet"
     encoder = Colours()
@@ -355,7 +391,7 @@ def test_from_a_table_of_texts_to_classes_in_one_command(command):
     assert "45 texts embedded by all-MiniLM-L6-v2@" in out
     assert "45: the text is empty" in err
     assert "All 100.0%" in out
-    assert "rpim predict run NEW.csv " in out, "texts, as the run was made from"
+    assert "rpim predict run NEW.jsonl " in out, "texts, as the run was made from"
     code, out, _ = command("estimate", "t.jsonl")
     assert code == 0
     assert "2 known" in out

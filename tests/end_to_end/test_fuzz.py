@@ -15,7 +15,7 @@ if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime", "P
 @pytest.mark.slow
 def test_damaged_and_hostile_files(tmp_path):
     """The same cases in every run; how many depends on the time (RPIM_FUZZ_SECONDS)."""
-    from fuzz_cases import KINDS, ROUND
+    from fuzz_work import KINDS, ROUND
     from fuzzing import fuzz
 
     seconds = float(os.environ.get("RPIM_FUZZ_SECONDS", 60))

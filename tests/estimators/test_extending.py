@@ -285,6 +285,16 @@ def test_two_classes_that_become_one_are_warned_of(world, first, monkeypatch):
         copied(first).extend(X[truth == 6])
 
 
+def test_the_number_of_a_renamed_class_is_not_used_again(world):
+    X, truth, y, early = world
+    model = RPIM(6, **QUICK).fit(X[early], np.where(y[early] < 0, "", y[early].astype(str)))
+    assert model.new_classes_.tolist() == ["new-1", "new-2"]
+    model.classes_ = np.array([*model.known_classes_, "elk", "new-2"])  # as a person decided
+    model.new_classes_ = model.classes_[4:]
+    model.extend(X[truth > 5])
+    assert model.new_classes_.tolist() == ["elk", "new-2", "new-3", "new-4", "new-5"]
+
+
 def test_the_interval_of_the_number_of_classes_grows_with_each_batch(world):
     X, truth, y, early = world
     model = RPIM(**QUICK).fit(X[early], y[early])

@@ -222,6 +222,11 @@ def test_the_estimate_is_in_the_second_sentence(seven):
         "; the number of classes, 3, was estimated (95 % interval 2 to 5)."
     )
     assert run_facts.count(model) == run_facts.Count(3, 2, 5, [(2.0, 3.0), (4.0, 3.5)])
+    model.n_classes_low_ = model.n_classes_high_ = 3
+    assert overview(estimated, class_facts(estimated)).found.endswith(
+        "; the number of classes, 3, was estimated (the 95 % interval holds no other number)."
+    )
+    assert run_facts.count(model).within == "the 95 % interval holds no other number"
     assert run_facts.count(seven.model) is None
 
 

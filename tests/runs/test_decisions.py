@@ -95,6 +95,23 @@ def test_rows_that_are_not_there_are_refused(state, bad):
             decision.apply(state)
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Move(rows(1), 0, "owl"),
+        Move(rows(1), 2**31 - 2, "owl"),
+        Split(0, rows(0, 1), rows(0, 1), first=1),
+        Split(0, rows(0, 1), rows(0, 1), first=9),
+        Split(0, rows(0, 1), rows(0, 2_000_000), first=3),
+        Split(0, rows(0, 1), rows(-1, 1), first=3),
+    ],
+)
+def test_a_new_class_has_the_next_number(state, decision):
+    """Stored decisions may be of anybody; found by fuzzing."""
+    with pytest.raises(ValueError, match=r"a new class has the number|not numbered one after the other"):
+        decision.apply(state)
+
+
 def test_junk_has_no_label_and_remembers_its_class(state):
     after = Junk(rows(0, 3)).apply(state)
     assert after.names() == ["", "cat", "dog", "", "new-1", ""]

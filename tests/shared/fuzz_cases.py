@@ -442,8 +442,6 @@ KINDS: dict[str, Kind] = {
     "weights": _weights,
 }
 SLOW = ("images", "weights")
-ROUND = [kind for kind in KINDS for _ in range(1 if kind in SLOW else 4)]
-"""The order of the cases: kinds that cost little come more often."""
 
 
 # The originals --------------------------------------------------------------------------------------------------------

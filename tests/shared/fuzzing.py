@@ -27,10 +27,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, TextIO
 
-from fuzz_cases import KINDS, ODD_TEXT, ROUND, write_originals
+from fuzz_cases import ODD_TEXT
+from fuzz_work import KINDS, ROUND, write_originals
 
 PATIENCE, MEMORY = 20, 2 << 30
-_STARTUP = 120
+_STARTUP = 600
 _WRITES = {"os.remove": 1, "os.rename": 2, "os.mkdir": 1, "os.rmdir": 1, "os.symlink": 2, "os.link": 2, "os.chmod": 1}
 _WRITES |= {"os.truncate": 1, "shutil.rmtree": 1, "sqlite3.connect": 1}
 _NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect", "socket.getaddrinfo")
@@ -139,8 +140,10 @@ def work(kinds: list[str], first: int, last: int) -> None:
     folder = Path.cwd()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if not (folder / "originals").exists():
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder / "originals", ignore_errors=True)
         write_originals(folder / "originals")
+        (folder / "complete").touch()
     for kind in sorted(set(kinds)):  # imports, and what libraries create once
         _run(folder, kind, -1, [])
     shutil.rmtree(folder / "tmp")

@@ -123,6 +123,24 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
 
 
+def interval(low: int, high: int) -> str:
+    """An interval of the number of classes; it may hold one number alone.
+
+    >>> interval(5, 1200), interval(7, 7)
+    ('95 % interval 5 to 1,200', 'the 95 % interval holds no other number')
+    """
+    return "the 95 % interval holds no other number" if low == high else f"95 % interval {low:,} to {high:,}"
+
+
+def in_halves(low: int, high: int) -> str:
+    """What the halves of the rows say of the number of groups.
+
+    >>> in_halves(5, 9), in_halves(7, 7)
+    ('5 to 9 in halves of the rows', '7 in every half of the rows')
+    """
+    return f"{low:,} in every half of the rows" if low == high else f"{low:,} to {high:,} in halves of the rows"
+
+
 def short(value: Any, width: int = 24) -> str:
     """A text on one line and not too long."""
     text = " ".join(str(value).split())

@@ -37,12 +37,12 @@ def load_npy(path: Path, mmap_mode: Any = None) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def open_npz(path: Path) -> Iterator[Any]:
-    """Open an .npz file with numpy; errors while it is open are about this file."""
+def open_npz(path: Path, hint: str = "write it again with numpy.savez") -> Iterator[Any]:
+    """Open an .npz file with numpy; errors while it is open are about this file, and end with the hint."""
     must_exist(path)
-    with reading(path):
+    with reading(path, hint):
         if not zipfile.is_zipfile(path):
-            raise InputError(f"{path} is not an .npz file, or is truncated: write it again with numpy.savez.")
+            raise InputError(f"{path} is not an .npz file, or is truncated: {hint}.")
         with np.load(path, allow_pickle=False) as archive:
             yield archive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rpim._common.errors import InputError, plural
+from rpim._common.errors import InputError, in_halves, interval, plural
 from rpim._common.files import StrPath, check_writable, replacing
 from rpim.estimators.problem import ClassCount
 
@@ -23,14 +23,11 @@ def as_text(count: ClassCount, n_known: int, method: str, preset: str = "default
     """The estimate with its interval, then the curve, one line per point."""
     along, up = _CURVES[method]
     new = count.n_classes - n_known
-    lines = [
-        f"{plural(count.n_classes, 'class')} (95 % interval {count.low:,} to {count.high:,}): "
-        f"{n_known:,} known, {new:,} new."
-    ]
+    lines = [f"{plural(count.n_classes, 'class')} ({interval(count.low, count.high)}): {n_known:,} known, {new:,} new."]
     if method == "groups":
         lines = [
-            f"{plural(count.n_classes, 'group')}, estimated without labels ({count.low:,} to {count.high:,} in halves "
-            "of the rows). Finer classes may exist."
+            f"{plural(count.n_classes, 'group')}, estimated without labels ({in_halves(count.low, count.high)}). "
+            "Finer classes may exist."
         ]
     if method.startswith("max-acc") and preset == "default":
         lines.append("The search was shortened; --preset paper has the published budget.")
@@ -82,8 +79,8 @@ def draw(count: ClassCount, n_known: int, method: str, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.6), layout=layout())
         ax = figure.subplots()
-        within = "in halves of the rows" if method == "groups" else "95 % interval"
-        ax.set_title(f"{plural(count.n_classes, 'class')}, {within} {count.low:,} to {count.high:,}")
+        within = (in_halves if method == "groups" else interval)(count.low, count.high)
+        ax.set_title(f"{plural(count.n_classes, 'class')}, {within}")
         ax.plot(points, values, "o-", color=KNOWN, markersize=4)
         if method == "neighbors":
             ax.axhspan(count.low, count.high, color=UNKNOWN, alpha=0.15, linewidth=0)

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rpim._common.errors import end_of, plural, short
+from rpim._common.errors import end_of, in_halves, interval, plural, short
 from rpim.runs.assignments import UNSTABLE
 
 if TYPE_CHECKING:
@@ -105,11 +105,14 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
 
 def _new_data(discovery: Discovery) -> str:
     """New rows of the kind that the run was made from."""
-    embedding = discovery.provenance.get("data", {}).get("metadata", {}).get("embedding")
+    data = discovery.provenance.get("data", {})
+    embedding = data.get("metadata", {}).get("embedding")
     embedding = embedding if isinstance(embedding, dict) else {}
     weights = embedding.get("weights")
     option = f" --weights {shlex.quote(str(weights))}" if weights else ""
-    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(str(embedding.get("kind")), "NEW.npz") + option
+    suffixes = Path(str(data.get("path") or "rows.npz")).suffixes
+    suffix = "".join(suffixes[-2 if suffixes[-1:] == [".gz"] else -1 :])
+    return ("NEW_IMAGES" if embedding.get("kind") == "images" else f"NEW{suffix}") + option
 
 
 def print_line(console: Console, line: str) -> None:
@@ -158,11 +161,11 @@ def _estimated_count(discovery: Discovery) -> list[str]:
     low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
     if not len(discovery.model.known_classes_):
         return [
-            f"The number of groups was estimated without labels ({low:,} to {high:,} in halves of the rows). Finer "
-            "classes may exist: give --n-classes to look for more."
+            f"The number of groups was estimated without labels ({in_halves(low, high)}). Finer classes may "
+            "exist: give --n-classes to look for more."
         ]
     n_classes = plural(len(discovery.classes), "class")
-    return [f"The number of classes was estimated: {n_classes} (95 % interval {low:,} to {high:,})."]
+    return [f"The number of classes was estimated: {n_classes} ({interval(low, high)})."]
 
 
 def trust_sentence(model: DiscoveryEstimator) -> str:

@@ -92,11 +92,13 @@ def encode_labels(y: ArrayLike) -> tuple[IntArray, NDArray[Any]]:
     return codes, known
 
 
-def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
-    """Append names for the new classes to the known classes, in their type.
+def name_new_classes(known: NDArray[Any], n_new: int, after: int = 0) -> NDArray[Any]:
+    """Append names for the new classes to the known classes, in their type; text is numbered from ``after + 1``.
 
     >>> name_new_classes(np.array(["cat", "new-1"]), 2).tolist()
     ['cat', 'new-1', 'new-2', 'new-3']
+    >>> name_new_classes(np.array(["cat", "elk, which was new-1"]), 1, after=1).tolist()
+    ['cat', 'elk, which was new-1', 'new-2']
     >>> name_new_classes(np.array([0, 4]), 2).tolist()
     [0, 4, 5, 6]
     >>> name_new_classes(np.array([], dtype=str), 2).tolist()
@@ -109,7 +111,7 @@ def name_new_classes(known: NDArray[Any], n_new: int) -> NDArray[Any]:
         fits = known.dtype.kind == "f" or first + n_new - 1 <= np.iinfo(known.dtype).max
         return np.concatenate([known, np.arange(first, first + n_new, dtype=known.dtype if fits else np.int64)])
     used, prefix = {str(name) for name in known}, "new" if len(known) else "group"
-    free = (f"{prefix}-{number}" for number in itertools.count(1) if f"{prefix}-{number}" not in used)
+    free = (f"{prefix}-{number}" for number in itertools.count(after + 1) if f"{prefix}-{number}" not in used)
     return np.concatenate([known, np.asarray(list(itertools.islice(free, n_new)))])
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim._common.files import check_export, reading, replacing
+from rpim._common.files import check_export, replacing, writing
 from rpim._common.npy import open_npz
 from rpim._common.progress import Progress
 from rpim._common.work_folder import WorkFolder
@@ -39,6 +39,7 @@ class EmbeddingCheckpoint:
         The folder of the parts is next to it.
     plan : dict
         JSON-serializable; parts with the same plan belong together.
+    n_items : int
     overwrite : bool
         Discard parts of another plan.
 
@@ -48,13 +49,13 @@ class EmbeddingCheckpoint:
         If there are parts of another plan.
     """
 
-    def __init__(self, output: Path, plan: dict[str, Any], overwrite: bool = False) -> None:
+    def __init__(self, output: Path, plan: dict[str, Any], n_items: int, overwrite: bool = False) -> None:
         self._work = WorkFolder(output, plan, "embedding", overwrite)
-        self.folder = self._work.path
+        self.folder, self._n_items, self._n_views = self._work.path, n_items, 1 + plan["views"]
         self._n_parts = max((int(path.stem[5:]) for path in self._files()), default=0)
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("part-??????.npz"))
+        return sorted(self.folder.glob("part-" + 6 * "[0-9]" + ".npz"))
 
     def add(self, positions: list[int], rows: NDArray[np.float32], skipped: dict[int, str]) -> None:
         """Store the rows (n, V, D) of items, and reasons for skipped ones; durable when this returns."""
@@ -64,20 +65,36 @@ class EmbeddingCheckpoint:
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], dict[int, str]]]:
         """Positions (n,), rows (n, V, D) and reasons of each part."""
-        for part in self._opened():
-            yield part["positions"], part["rows"], _reasons(part)
+        n_features = 0
+        for path in self._files():
+            with open_npz(path, "remove it, and its items are embedded again") as part:
+                positions, rows, reasons = part["positions"], part["rows"], json.loads(str(part["reasons"]))
+                if not isinstance(reasons, dict) or positions.ndim != 1 or rows.ndim != 3:
+                    raise ValueError("it holds no rows and reasons")
+                skipped = {int(position): str(reason) for position, reason in reasons.items()}
+                n_features = n_features or rows.shape[2]
+                self._check(positions, rows, skipped, n_features)
+            yield positions, rows, skipped
+
+    def _check(self, positions: NDArray[Any], rows: NDArray[Any], skipped: dict[int, str], n_features: int) -> None:
+        """Raise ValueError for a part that `add` does not write."""
+        if positions.dtype != np.int64 or rows.dtype != np.float32 or not np.isfinite(rows).all():
+            raise ValueError("its rows or their positions are not numbers")
+        if not all(0 <= position < self._n_items for position in (*positions.tolist(), *skipped)):
+            raise ValueError("it holds items that do not exist")
+        if rows.shape != (len(positions), self._n_views, n_features if len(positions) else rows.shape[2]):
+            raise ValueError(f"its rows have the shape {rows.shape}")
 
     def done(self) -> set[int]:
         """The positions of finished items."""
-        found: set[int] = set()
-        for part in self._opened():
-            found.update(part["positions"].tolist(), _reasons(part))
-        return found
+        return {position for positions, _, skipped in self for position in (*positions.tolist(), *skipped)}
 
-    def _opened(self) -> Iterator[Any]:
-        for path in self._files():
-            with reading(path, "remove it, and its items are embedded again"), open_npz(path) as part:
-                yield part
+    def matrix(self, view: int, shape: tuple[int, int]) -> NDArray[np.float32]:
+        """An empty matrix on disk for the rows of a view."""
+        path = self.folder / f"view-{view}.npy"
+        with writing(path):
+            path.unlink(missing_ok=True)  # whatever it is
+            return np.lib.format.open_memmap(path, "w+", np.float32, shape)
 
     def remove(self) -> None:
         """Remove the checkpoint."""
@@ -86,10 +103,6 @@ class EmbeddingCheckpoint:
     def close(self) -> None:
         """Let other processes resume the embedding."""
         self._work.close()
-
-
-def _reasons(part: Any) -> dict[int, str]:
-    return {int(position): reason for position, reason in json.loads(str(part["reasons"])).items()}
 
 
 SUFFIXES = (".parquet", ".npz")
@@ -182,7 +195,7 @@ def embed(
     plan = plan_of(items, encoder, views, seed)
     if reuse and is_embedded(output, plan, overwrite):
         return EmbeddingReport(0, len(items), [], 0.0, 0.0)
-    with contextlib.closing(EmbeddingCheckpoint(output, plan, overwrite)) as parts:
+    with contextlib.closing(EmbeddingCheckpoint(output, plan, len(items), overwrite)) as parts:
         done = parts.done()
         work = EmbeddingLoop(parts.add, encoder, 1 + views)
         with Progress(verbose, "embedding") as progress:
@@ -309,10 +322,7 @@ def _assemble(
         raise none_usable(items, skipped)
     order = np.array(sorted(found), dtype=np.int64)  # (n,)
     # On disk, since they may not fit into memory.
-    matrices = [
-        np.lib.format.open_memmap(parts.folder / f"view-{view}.npy", "w+", np.float32, (len(order), n_features))
-        for view in range(1, 2 + views)
-    ]
+    matrices = [parts.matrix(view, (len(order), n_features)) for view in range(1, 2 + views)]
     for positions, rows, _ in parts:
         if len(positions):
             places = np.searchsorted(order, positions)

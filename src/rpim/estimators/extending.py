@@ -135,7 +135,9 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     _set_interval(model, named, problem.n_new, added)
     before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
-    model.classes_ = name_new_classes(named.classes, problem.n_new)
+    # A class that was renamed leaves its number behind, which is not that of another class.
+    after = len(model.new_classes_) if len(model.known_classes_) else 0
+    model.classes_ = name_new_classes(named.classes, problem.n_new, after)
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
     now = model.classes_[named.place]
     model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import end_of, plural, short
+from rpim._common.errors import end_of, in_halves, interval, plural, short
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
@@ -161,10 +161,9 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
     if hasattr(model, "n_classes_low_"):
         low, high = model.n_classes_low_, model.n_classes_high_
         found += (
-            f"; the number of classes, {len(classes):,}, was estimated (95 % interval {low:,} to {high:,})"
+            f"; the number of classes, {len(classes):,}, was estimated ({interval(low, high)})"
             if n_known
-            else f", a number that was estimated without labels ({low:,} to {high:,} in halves of the rows); finer "
-            "classes may exist"
+            else f", a number that was estimated without labels ({in_halves(low, high)}); finer classes may exist"
         )
     unstable = [one for one in with_rows if one.summary.stability < UNSTABLE]
     numbers = [

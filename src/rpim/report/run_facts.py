@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from rpim._common.errors import in_halves, interval
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import COMMITTEE_ROWS
@@ -94,6 +95,12 @@ class Count:
     high: int
     curve: list[tuple[float, float]]
     """Number of neighbors, and the number of classes estimated with it."""
+    without_labels: bool = False
+
+    @property
+    def within(self) -> str:
+        """The range of the estimate."""
+        return (in_halves if self.without_labels else interval)(self.low, self.high)
 
 
 def curves(discovery: Discovery) -> list[Curve]:
@@ -160,7 +167,9 @@ def count(model: DiscoveryEstimator) -> Count | None:
     if not hasattr(model, "n_classes_low_"):
         return None
     curve = sorted((float(along), float(up)) for along, up in getattr(model, "n_classes_curve_", {}).items())
-    return Count(model.n_classes_, int(model.n_classes_low_), int(model.n_classes_high_), curve)
+    return Count(
+        model.n_classes_, int(model.n_classes_low_), int(model.n_classes_high_), curve, not len(model.known_classes_)
+    )
 
 
 def provenance(discovery: Discovery) -> list[tuple[str, str]]:

@@ -107,11 +107,12 @@ class ChosenVersion:
         if not self.has_others:
             return ""
         decided = f"with {plural(len(self.decisions), 'decision')}" if self.decisions else "as found"
+        others = "--version N or --as-found gives" if self.decisions else "--version N gives"
         without = sorted(set(range(len(model.classes_))) - set(_class_of_prototype(model).tolist()))
         unknown = f" The model does not know {some(model.classes_[without])} before a refit." if without else ""
         return (
             f"Using version {self.number} of {self.run} ({'a refit' if self.number else 'the first fit'}) {decided}; "
-            f"--version N or --as-found gives another.{unknown}"
+            f"{others} another.{unknown}"
         )
 
 

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
@@ -112,6 +113,11 @@ class State:
             raise InputError("The class no longer exists, it was merged or undone in the meantime: reload the page.")
         return self.classes[number]
 
+    def check_new(self, number: int) -> None:
+        """Check that a new class gets the next number: another would take that of a class, or leave a gap."""
+        if number != self.next_class:
+            raise ValueError(f"a new class has the number {number} instead of {self.next_class}")
+
     def changed(self, number: int, **changes: Any) -> State:
         """The state with changed fields of one class."""
         return replace(self, classes={**self.classes, number: replace(self.info(number), **changes)})
@@ -213,13 +219,16 @@ class Split:
         rows = state.checked_rows(self.rows)
         if self.parts.max() < 1:
             raise InputError(f"The rows of {info.name} are too similar to be split: move some rows by hand.")
+        state.check_new(self.first)
+        if np.unique(self.parts).tolist() != list(range(int(self.parts.max()) + 1)):
+            raise ValueError("the parts of a split are not numbered one after the other")
         class_of = state.class_of.copy()
         moved = self.parts > 0
         class_of[rows[moved]] = self.first + self.parts[moved] - 1
         classes = {**state.classes, self.number: replace(info, reviewed=True)}
         taken = {one.name for one in classes.values()}
         for part in range(1, int(self.parts.max()) + 1):
-            name = next(name for k in range(part + 1, 10_000) if (name := f"{info.name} ({k})") not in taken)
+            name = next(name for k in count(part + 1) if (name := f"{info.name} ({k})") not in taken)
             taken.add(name)
             classes[self.first + part - 1] = ClassInfo(name, known=False, reviewed=True)
         return replace(state, class_of=class_of, classes=classes, next_class=self.first + int(self.parts.max()))
@@ -245,6 +254,7 @@ class Move:
             state.info(self.to)
             classes, next_class = dict(state.classes), state.next_class
         else:
+            state.check_new(self.to)
             info = ClassInfo(state.available_name(self.name), known=False, reviewed=True, named=True)
             classes, next_class = {**state.classes, self.to: info}, self.to + 1
         rows = state.checked_rows(self.rows)
