@@ -22,8 +22,8 @@ import pytest
 from PIL import Image
 
 from rpim import Discovery, InputError
-from rpim.cli.explore import listen
 from rpim.explorer import exports
+from rpim.explorer.from_python import listen
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.explorer.refit import inherited_names, plan
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State

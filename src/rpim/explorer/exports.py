@@ -25,6 +25,7 @@ from rpim.data.formats.tables import CsvTable, ParquetTable
 from rpim.embedding.pictures import Unusable
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.runs.decisions import State
+from rpim.runs.discovery_tables import with_metadata
 from rpim.runs.run_folder import copy_of, features_of
 from rpim.runs.versions import Version, Versions
 
@@ -81,12 +82,7 @@ class Decided:
             "junk": self.state.junk,
         }
         columns |= {name: values for name, values in (("text", rows.texts), ("path", rows.paths)) if values is not None}
-        for name, values in self.metadata.items():
-            while name in columns:
-                name = f"data_{name}"
-            is_missing = values == "" if values.dtype.kind == "O" else np.isnan(values)
-            columns[name] = np.ma.masked_array(values, is_missing)
-        return columns
+        return with_metadata(columns, self.metadata)
 
     def write(self, file: BinaryIO, form: str) -> None:
         """Write one of `SUFFIXES` to an open file."""

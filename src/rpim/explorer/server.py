@@ -43,6 +43,8 @@ def make_app(
     port: int,
     is_ending: Callable[[], bool] = lambda: False,
     code: str | None = None,
+    *,
+    framed: bool = False,
 ) -> Guard:
     """The application for an open run, behind its guard; event streams end once `is_ending`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -52,7 +54,7 @@ def make_app(
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)
-    return Guard(app, token=token, port=port, code=code)
+    return Guard(app, token=token, port=port, code=code, framed=framed)
 
 
 def _handle_errors(app: FastAPI) -> None:
