@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rpim
-from rpim import Discovery, FeatureSet, InputError
+from rpim import Discovery, FeatureSet
 
 pytest.importorskip("fastapi")
 pytest.importorskip("pandas")
@@ -96,7 +96,7 @@ def test_the_features_of_a_saved_run_may_be_given(discovery, animals_features, t
         assert "price" in opened.decisions()
 
 
-def test_what_is_refused_leaves_nothing(discovery, animals, animals_features, raises_input_error, monkeypatch, tmp_path):
+def test_what_is_refused(discovery, animals, animals_features, raises_input_error, monkeypatch, tmp_path):
     refused = raises_input_error
     other = Discovery.from_fit(discovery.model, animals_features)
     other.assignments.labels[:5] = "bee"

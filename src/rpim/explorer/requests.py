@@ -106,14 +106,14 @@ class Guard:
         is_page = scope["path"] == "/"
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if headers.get("host", "") not in self._hosts:
-            await _refuse(
+            await self._refuse(
                 send,
                 421,
                 "This page is only served to this machine: open the address that rpim explore printed.",
                 is_page,
             )
         elif not self._is_our_page(scope["method"], headers, is_page):
-            await _refuse(
+            await self._refuse(
                 send, 403, "The request came from another page: open the address that rpim explore printed.", is_page
             )
         elif is_page and self._opens(scope["method"], query):
@@ -121,7 +121,7 @@ class Guard:
         elif scope["path"] in PUBLIC and scope["method"] == "GET":
             await self._answer(scope, receive, send)
         elif not _same(self._from_cookie(headers.get("cookie", "")), self._session):
-            await _refuse(
+            await self._refuse(
                 send, 401, "The key is missing or outdated: open the address that rpim explore printed.", is_page
             )
         else:
@@ -146,7 +146,9 @@ class Guard:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._max_body:
-                await _refuse(send, 413, f"The request is larger than {self._max_body >> 20} MB: select fewer rows.")
+                await self._refuse(
+                    send, 413, f"The request is larger than {self._max_body >> 20} MB: select fewer rows."
+                )
                 return
         whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
@@ -189,6 +191,15 @@ class Guard:
         await send({"type": "http.response.start", "status": 303, "headers": list(headers.items())})
         await send({"type": "http.response.body", "body": b""})
 
+    async def _refuse(self, send: Send, status: int, sentence: str, is_page: bool = False) -> None:
+        if is_page:
+            kind, body = b"text/html; charset=utf-8", _REFUSED.format(sentence=html.escape(sentence))
+        else:
+            kind, body = b"application/json", json.dumps({"problem": sentence})
+        headers = {**self._headers, b"content-type": kind}
+        await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
+        await send({"type": "http.response.body", "body": body.encode()})
+
 
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
@@ -221,16 +232,6 @@ _REFUSED = """<!doctype html>
 </body>
 </html>
 """
-
-
-async def _refuse(send: Send, status: int, sentence: str, is_page: bool = False) -> None:
-    if is_page:
-        kind, body = b"text/html; charset=utf-8", _REFUSED.format(sentence=html.escape(sentence))
-    else:
-        kind, body = b"application/json", json.dumps({"problem": sentence})
-    headers = {**HEADERS, b"content-type": kind}
-    await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
-    await send({"type": "http.response.body", "body": body.encode()})
 
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
