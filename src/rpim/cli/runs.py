@@ -293,8 +293,16 @@ def export(
     run: Run,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --decisions supports more formats."),
+        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --format and --decisions write more."),
     ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="For another tool: label-studio (a .json), fiftyone, huggingface or imagefolder (folders).",
+        ),
+    ] = None,
     decisions: Annotated[
         bool,
         typer.Option(
@@ -314,20 +322,33 @@ def export(
     raw_csv: RawCsv = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the class of every row, its confidence and the runner-up to one file."""
-    if link and not decisions:
-        raise InputError("--link is for a folder of images, which --decisions writes: add it, or leave --link out.")
+    """Write the class of every row, its confidence and the runner-up to one file, or all rows for another tool."""
     from rpim.data.formats import tables
 
-    if decisions:
-        from rpim.explorer.exports import export_run
+    if link and not decisions and form != "imagefolder":
+        raise InputError("--link is for a folder of images: add --format imagefolder, or leave --link out.")
+    if decisions or form is not None:
+        from rpim.explorer.exports import FORMATS, export_run
 
-        if as_found:
+        if form is not None:
+            choose("--format", form, FORMATS)
+        if decisions and as_found:
             raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
-        if overwrite and not output.suffix and output.exists():
+        if overwrite and output.is_dir():
             raise InputError(f"{output} exists already, and --overwrite replaces only files: choose another name.")
         with tables.raw_csv(raw_csv):
-            echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
+            echo(
+                export_run(
+                    run,
+                    output,
+                    images,
+                    form=form,
+                    version=version,
+                    as_found=as_found,
+                    link=link,
+                    overwrite=overwrite,
+                )
+            )
         return
     from rpim._common.files import check_export
 
