@@ -16,7 +16,7 @@ import uvicorn
 from rpim.cli import explore
 from rpim.explorer import connections
 from rpim.explorer.connections import Connection
-from rpim.explorer.from_python import listen
+from rpim.explorer.serving import listen
 
 ENOUGH = 5.0
 """Seconds, of a busy machine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -85,12 +86,12 @@ def test_the_features_of_a_saved_run_may_be_given(discovery, animals_features, t
     discovery.save(tmp_path / "run")
     run = Discovery.load(tmp_path / "run")
     before = sorted(path.name for path in run.folder.iterdir())
-    raises_input_error(rpim.explore, r"does not record .*: give features=, the rows of the fit\.$", run)
+    raises_input_error(rpim.explore, r"run does not record where .*: give features=, the rows of the fit\.$", run)
     assert sorted(path.name for path in run.folder.iterdir()) == before
     animals_features.write(tmp_path / "moved.npz")
     with rpim.explore(run, features=tmp_path / "moved.npz", open_browser=False) as opened:
         assert len(opened.decisions()) == 120
-    with rpim.explore(run, features=animals_features, open_browser=False) as opened:
+    with rpim.explore(run.folder, features=animals_features, open_browser=False) as opened:
         assert len(opened.decisions()) == 120
     with rpim.explore(run, open_browser=False) as opened:  # they are in the run folder now
         assert "price" in opened.decisions()
@@ -109,7 +110,7 @@ def test_what_is_refused(discovery, animals, animals_features, raises_input_erro
     few = FeatureSet.from_arrays(animals_features.X[:5])
     refused(rpim.explore, "The features have 5 rows but the discovery has 120", discovery, "new", features=few)
     without = Discovery(discovery.assignments, discovery.model, discovery.provenance, discovery.space)
-    refused(rpim.explore, "does not record the path of its features: give features=", without, "new")
+    refused(rpim.explore, "The discovery does not record where its features are", without, "new")
     assert not Path("new").exists()
     monkeypatch.setitem(sys.modules, "fastapi", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "fastapi" else name)
@@ -125,7 +126,7 @@ def test_in_a_notebook_the_cell_shows_the_page_and_elsewhere_the_browser(animals
         for _ in range(200):
             if started:
                 break
-            __import__("time").sleep(0.01)
+            time.sleep(0.01)
         codes = re.findall(r"code=([\w-]+)", f"{started} {shown} {again}")
         assert len(set(codes)) == len(codes) == 5
         assert token not in f"{started} {shown}"

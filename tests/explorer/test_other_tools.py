@@ -60,7 +60,7 @@ def labels_of(run, file, **options):
 def label_studio(decided_run, command):
     code, out, err = command("export", decided_run, "-o", "tasks.json", "--format", "label-studio")
     assert (code, err) == (0, "")
-    assert out == "120 rows of version 0 written to tasks.json. The labelling configuration is in tasks.xml.\n"
+    assert out == "119 rows of version 0 written to tasks.json. The labelling configuration is in tasks.xml.\n"
     return json.loads(Path("tasks.json").read_text(encoding="utf-8")), Path("tasks.xml").read_text(encoding="utf-8")
 
 
@@ -75,6 +75,7 @@ def test_label_studio_tasks_have_predictions_and_what_people_said_as_annotations
         assert task["data"]["text"].startswith("<b>")
         (prediction,) = task["predictions"]
         assert 0 <= prediction["score"] <= 1
+        assert task["meta"]["city <i>"] in ("<b>Bern</b>", "Ulm")
         assert task["meta"]["runner_up"] in ("ant", "bee", "cat", "new-1", "new-2")
         for one in [prediction, *task.get("annotations", [])]:
             (region,) = one["result"]
@@ -169,13 +170,15 @@ def test_a_hugging_face_dataset_of_texts(decided_run, command, monkeypatch, tmp_
     assert loaded[3]["text"].startswith("<b>")
     assert loaded[0]["city <i>"] == "<b>Bern</b>"
     assert loaded.features["confidence"].dtype == "float32"
+    (file,) = Path("hf").rglob("*.parquet")
+    assert labels_of(decided_run, file) == expected  # names, not their numbers
 
 
 def test_a_hugging_face_dataset_of_images_holds_them(pictured, command, monkeypatch, tmp_path):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     code, out, _ = command("export", pictured, "-o", "hf", "--format", "huggingface")
-    assert (code, out) == (0, "120 rows of version 0 written to hf. Left out: 1 without their image: not found.\n")
+    assert (code, out) == (0, "120 rows of version 0 written to hf. Left out: 1 images (not found).\n")
     shutil.rmtree(pictured.parent / "old")
     loaded = datasets.load_dataset("hf", split="train", cache_dir=str(tmp_path / "cache"))
     assert isinstance(loaded.features["image"], datasets.Image)

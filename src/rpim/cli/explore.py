@@ -31,7 +31,7 @@ def explore(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,
 ) -> None:
     """Open a run in the browser: inspect, rename, merge, split and correct its classes, refit, export."""
-    from rpim.explorer.from_python import check_installed, listen
+    from rpim.explorer.serving import check_installed, listen
 
     check_installed()
     if images is not None and not images.is_dir():
@@ -51,7 +51,7 @@ def explore(
 
 def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
     """Serve until Ctrl-C."""
-    from rpim.explorer.from_python import Service
+    from rpim.explorer.serving import Service
 
     service = Service(bench, listening)
     for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import re
 import shutil
 import unicodedata
@@ -15,14 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import check_writable, one_writer, put_in_place, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
 from rpim.embedding.pictures import Unusable
-from rpim.explorer.other_tools import label_studio_config, label_studio_tasks, write_fiftyone, write_hugging_face
+from rpim.explorer.other_tools import (
+    json_records,
+    label_studio_config,
+    label_studio_tasks,
+    write_fiftyone,
+    write_hugging_face,
+)
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.runs.decisions import State
 from rpim.runs.discovery_tables import with_metadata
@@ -156,7 +160,7 @@ def export_run(
         formats = [*SUFFIXES.values(), "a folder with --format huggingface"]
         raise InputError(f"The rows of {run} have no images: give a file, {', '.join(formats)}.")
     note = ""
-    if form != "imagefolder":
+    if form not in ("fiftyone", "imagefolder"):
         try:
             decided = replace(decided, metadata=features_of(run).columns)
         except InputError as error:
@@ -175,15 +179,17 @@ def export_run(
 
 def _export_file(decided: Decided, target: Path, overwrite: bool) -> str:
     """Write a file, and beside Label Studio tasks their labelling configuration."""
-    said = f"{len(decided.state):,} rows of version {decided.version.number} written to {target}."
+    n_rows = len(decided.state)
+    note = ""
     if target.suffix.lower() == SUFFIXES["label-studio"]:
+        n_rows -= int(decided.state.junk.sum())
         config = target.with_suffix(".xml")
         check_writable(config, overwrite)
         with replacing(config, overwrite) as file:
             file.write(label_studio_config(decided).encode())
-        said += f" The labelling configuration is in {config}."
+        note = f" The labelling configuration is in {config}."
     export(decided, target, overwrite=overwrite)
-    return said
+    return f"{n_rows:,} rows of version {decided.version.number} written to {target}.{note}"
 
 
 _FOLDERS: dict[str, Callable[[Decided, Pictures, Path], tuple[int, Counter[str]]]] = {
@@ -221,19 +227,8 @@ def _parquet(decided: Decided, file: BinaryIO) -> None:
 
 
 def _jsonl(decided: Decided, file: BinaryIO) -> None:
-    columns = {
-        name: _json_values(values.tolist() if isinstance(values, np.ndarray) else values)
-        for name, values in decided.columns().items()
-    }
-    for record in zip(*columns.values(), strict=True):
-        line = dict(zip(columns, record, strict=True))
-        line["confidence"] = round(line["confidence"], 6)
+    for line in json_records(decided.columns()):
         file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-
-
-def _json_values(values: list[Any]) -> list[Any]:
-    """JSON has no infinite numbers."""
-    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
 
 
 def _label_studio(decided: Decided, file: BinaryIO) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
 import secrets
-import socket
 import sys
 import tempfile
 import threading
@@ -18,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rpim._common.errors import InputError, first_line
+from rpim._common.errors import InputError
 from rpim._common.files import RUN_FILE, StrPath, full_path
 from rpim.data.feature_set import FeatureSet
+from rpim.explorer.serving import Service, check_installed, listen
 from rpim.report.page_map import check_rows
 from rpim.runs.run_folder import (
     FEATURES_FILE,
@@ -30,14 +29,11 @@ from rpim.runs.run_folder import (
 )
 
 if TYPE_CHECKING:
-    import uvicorn
+    import socket
 
-    from rpim.explorer.background import Background
-    from rpim.explorer.requests import Guard
     from rpim.explorer.workbench import Workbench
     from rpim.runs.discovery import Discovery
 
-_LIBRARIES = ("fastapi", "uvicorn", "PIL")
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _HEIGHT = 720
@@ -217,85 +213,6 @@ _FRAME = """<div id="{name}">
 </div>"""
 
 
-class Service:
-    """The server of an open run, ready to run in some thread.
-
-    Parameters
-    ----------
-    bench : Workbench
-        The open run.
-    listening : socket
-        Where to serve it.
-    framed : bool
-        Whether notebooks may show the page.
-
-    Attributes
-    ----------
-    token : str
-        The key of the address.
-    port : int
-        The port of the socket.
-    """
-
-    def __init__(self, bench: Workbench, listening: socket.socket, *, framed: bool = False) -> None:
-        import uvicorn
-
-        from rpim.explorer.background import Background
-        from rpim.explorer.connections import Connection
-        from rpim.explorer.server import make_app
-
-        self._listening = listening
-        self.token, self.port = secrets.token_urlsafe(32), int(listening.getsockname()[1])
-        self.background: Background = Background(bench)
-        self.guard: Guard = make_app(
-            bench, self.background, self.token, self.port, lambda: self.server.should_exit, framed=framed
-        )
-        self.server: uvicorn.Server = uvicorn.Server(
-            uvicorn.Config(
-                self.guard, http=Connection, log_level="warning", access_log=False, timeout_graceful_shutdown=3
-            )
-        )
-
-    def address(self, host: str = "127.0.0.1", **key: str) -> str:
-        """The address of the page, with a token or a code."""
-        query = "".join(f"?{name}={value}" for name, value in key.items())
-        return f"http://{host}:{self.port}/{query}"
-
-    def run(self) -> None:
-        """Serve, with the background jobs, until the server should exit."""
-        try:
-            self.background.map()
-            self.background.suggest_names()
-            self.server.run(sockets=[self._listening])
-        finally:
-            self.background.end()
-
-
-def check_installed() -> None:
-    """Raise if the extra `explore` is not installed."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"The explorer needs {', '.join(missing)}, which is not installed: pip install 'rpim[explore]'."
-        )
-
-
-def listen(port: int) -> socket.socket:
-    """A socket on localhost at this port; 0 picks a free one."""
-    # IPPROTO_TCP is explicit, because asyncio sets TCP_NODELAY only on sockets that declare it.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen()
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise InputError(
-            f"Port {port} cannot be used ({first_line(error).split('] ')[-1]}): give another --port, or leave it out."
-        ) from error
-    return listening
-
-
 def _in_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
@@ -309,31 +226,45 @@ def _run_folder(discovery: Discovery | StrPath, run: StrPath | None, features: F
     if not isinstance(discovery, Discovery):
         if run is not None:
             raise InputError(f"{discovery} is a run folder, so run={os.fspath(run)!r} is not needed: leave it out.")
-        return choose_version(discovery).run
+        folder = choose_version(discovery).run
+        if not isinstance(features, FeatureSet):
+            return folder
+        discovery = Discovery.load(folder)
     rows = features if isinstance(features, FeatureSet) else discovery.features
     if rows is not None:
         check_rows(discovery, rows)
-    has_file = features is not None and not isinstance(features, FeatureSet)
+    folder = None  # of the run, if it is saved
     if run is None and discovery.folder is not None:
         folder = choose_version(discovery.folder).run
     elif run is not None and (full_path(run) / RUN_FILE).is_file():
         folder = full_path(run)
         _check_same(discovery, folder)
-    else:
-        folder = Path("the discovery")
-    if rows is None and not has_file:
-        _recorded(folder, discovery.provenance)
-    if not folder.is_absolute():
+    is_recorded = _features_are_recorded(folder, discovery.provenance)
+    if not is_recorded and features is None and rows is None:
+        what = "The discovery" if folder is None else folder
+        raise InputError(
+            f"{what} does not record where its features are, or they have moved: give features=, the rows of the fit."
+        )
+    if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="rpim-")) / "run" if run is None else full_path(run)
         discovery.save(folder)
         kept = "a temporary folder: give run= to choose another" if run is None else "with all decisions about it"
         print(f"The discovery was saved to {folder}, {kept}.")
-    if rows is not None and not has_file:
-        try:
-            _recorded(folder, discovery.provenance)
-        except InputError:
-            rows.write(folder / FEATURES_FILE)
+    if not is_recorded and rows is not None and (features is None or isinstance(features, FeatureSet)):
+        rows.write(folder / FEATURES_FILE)
     return folder
+
+
+def _features_are_recorded(folder: Path | None, provenance: dict[str, Any]) -> bool:
+    """Whether the features are in the run folder, or where the run or the unsaved discovery says."""
+    if folder is None:
+        path = provenance.get("data", {}).get("path")
+        return "extends" not in provenance and path is not None and Path(path).exists()
+    try:
+        recorded_features_path(folder, provenance)
+    except InputError:
+        return False
+    return True
 
 
 def _check_same(discovery: Discovery, folder: Path) -> None:
@@ -347,12 +278,3 @@ def _check_same(discovery: Discovery, folder: Path) -> None:
             f"{folder} holds another discovery, which is not replaced: give another run=, or open it with "
             f"rpim.explore({str(folder)!r})."
         )
-
-
-def _recorded(folder: Path, provenance: dict[str, Any]) -> None:
-    """Raise if the features are neither in the run folder nor where it says."""
-    try:
-        recorded_features_path(folder, provenance)
-    except InputError as error:
-        why = first_line(error).partition(": give --features")[0]
-        raise InputError(f"{why}: give features=, the rows of the fit.") from error

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from rpim.data.formats.annotation_files import CHOICES, GROUND_TRUTH, PREDICTION
 from rpim.data.formats.parquet import arrow, arrow_array
 from rpim.embedding.pictures import Unusable
 from rpim.explorer.pictures import NOT_FOUND
+from rpim.runs.discovery_tables import with_metadata
 
 if TYPE_CHECKING:
     from rpim.explorer.exports import Decided
@@ -33,6 +35,18 @@ _FIFTYONE_VERSION = "1.0.0"
 """The version of FiftyOne whose datasets we write; later ones migrate them."""
 
 
+def json_records(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a table as JSON objects; JSON has no infinite numbers."""
+    listed = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
+    for record in zip(*listed, strict=True):
+        line = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in zip(columns, record, strict=True)
+        }
+        line["confidence"] = round(line["confidence"], 6)
+        yield line
+
+
 def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
     """Label Studio tasks with the class as prediction, and for labelled and decided rows as annotation.
 
@@ -41,7 +55,9 @@ def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
     """
     rows, state, version = decided.versions.rows, decided.state, decided.version
     is_true = rows.labelled | state.by_hand
-    for row, name in enumerate(state.names()):
+    ours = {"confidence": version.confidence, "runner_up": version.runner_up, "labelled": rows.labelled}
+    facts = json_records(with_metadata(ours, decided.metadata))
+    for row, (name, meta) in enumerate(zip(state.names(), facts, strict=True)):
         if state.junk[row]:
             continue
         data: dict[str, Any] = {"id": str(rows.ids[row])}
@@ -49,12 +65,10 @@ def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
             data["image"] = f"/data/local-files/?d={quote(rows.paths[row].lstrip('/'))}"
         if rows.texts is not None or rows.paths is None:
             data["text"] = data["id"] if rows.texts is None else rows.texts[row]
-        confidence = round(float(version.confidence[row]), 6)
-        meta = {"confidence": confidence, "runner_up": version.runner_up[row], "labelled": bool(rows.labelled[row])}
         task: dict[str, Any] = {"data": data, "meta": meta}
         if name:
             choice = {"from_name": CHOICES, "to_name": "item", "type": "choices", "value": {"choices": [name]}}
-            score = 1.0 if state.by_hand[row] else confidence
+            score = 1.0 if state.by_hand[row] else meta["confidence"]
             task["predictions"] = [{"model_version": f"rpim-{version.number}", "score": score, "result": [choice]}]
             if is_true[row]:
                 task["annotations"] = [{"result": [choice]}]
@@ -187,7 +201,7 @@ def write_hugging_face(decided: Decided, pictures: Pictures, folder: Path) -> tu
 
     Returns
     -------
-    The number of rows, and of rows left out, or without their image, by reason.
+    The number of rows, and of rows and images left out by reason.
     """
     names = [info.name for info in decided.state.classes.values()]
     code_of = {name: code for code, name in enumerate(names)}
@@ -225,7 +239,7 @@ def _image(pictures: Pictures, row: int, reasons: Counter[str]) -> dict[str, Any
     try:
         path = pictures.file_to_copy(row)
     except Unusable as reason:
-        reasons[f"without their image: {reason}"] += 1
+        reasons[f"images ({reason})"] += 1
         return None
     return {"bytes": path.read_bytes(), "path": path.name}
 

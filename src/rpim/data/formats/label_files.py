@@ -117,12 +117,21 @@ def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_
             raise _no_label_column(path, names)
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
-            return _LabelTable(column_values(file.read(columns=[label_name]).column(label_name)))
+            table = file.read(columns=[label_name])
+            return _LabelTable(_class_names(schema, label_name, column_values(table.column(label_name))))
         others = metadata_names(names, [str(id_name), label_name]) if with_columns else []
         others = [name for name in others if is_scalar(schema.field(name).type)]
         table = file.read(columns=[label_name, id_name, *others])
         columns = {name: scalar_values(table.column(name)) for name in others}
-        return _LabelTable(column_values(table.column(label_name)), table.column(id_name).to_pylist(), columns)
+        labels = _class_names(schema, label_name, column_values(table.column(label_name)))
+        return _LabelTable(labels, table.column(id_name).to_pylist(), columns)
+
+
+def _class_names(schema: Any, column: str, values: Any) -> Any:
+    """The names of classes that Hugging Face datasets number (ClassLabel); other values as they are."""
+    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    names = about.get("info", {}).get("features", {}).get(column, {}).get("names")
+    return values if names is None else [None if code is None or code < 0 else names[code] for code in values]
 
 
 def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
