@@ -226,10 +226,10 @@ def _run_folder(discovery: Discovery | StrPath, run: StrPath | None, features: F
     if not isinstance(discovery, Discovery):
         if run is not None:
             raise InputError(f"{discovery} is a run folder, so run={os.fspath(run)!r} is not needed: leave it out.")
-        folder = choose_version(discovery).run
+        opened = choose_version(discovery).run
         if not isinstance(features, FeatureSet):
-            return folder
-        discovery = Discovery.load(folder)
+            return opened
+        discovery = Discovery.load(opened)
     rows = features if isinstance(features, FeatureSet) else discovery.features
     if rows is not None:
         check_rows(discovery, rows)

@@ -39,7 +39,7 @@ def json_records(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of a table as JSON objects; JSON has no infinite numbers."""
     listed = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
     for record in zip(*listed, strict=True):
-        line = {
+        line: dict[str, Any] = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in zip(columns, record, strict=True)
         }
@@ -215,7 +215,9 @@ def write_hugging_face(decided: Decided, pictures: Pictures, folder: Path) -> tu
     pyarrow = arrow()
     arrays = {name: arrow_array(values).take(pyarrow.array(kept)) for name, values in columns.items()}
     arrays["label"] = arrays["label"].cast(pyarrow.int64())
-    features = {name: {"dtype": _dtype(values.type), "_type": "Value"} for name, values in arrays.items()}
+    features: dict[str, dict[str, Any]] = {
+        name: {"dtype": _dtype(values.type), "_type": "Value"} for name, values in arrays.items()
+    }
     features["label"] = {"names": names, "_type": "ClassLabel"}
     table = pyarrow.table(arrays)
     schema = table.schema
