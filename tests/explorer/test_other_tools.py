@@ -100,6 +100,30 @@ def test_label_studio_labels_come_back(label_studio, decided_run, command):
     assert Discovery.load("run2").assignments.labelled.sum() == len(given_and_decided(decided_run)) + 1
 
 
+def test_labels_of_another_tool_become_decisions(label_studio, decided_run, command, refused):
+    tasks, _ = label_studio
+    before = Versions(decided_run).state()
+    said = {"row-9": "emu", "row-11": "emu", "row-13": before.names()[13]}  # a new class, and one that is right
+    for task in tasks:
+        if task["data"]["id"] in said:
+            result = json.loads(json.dumps(task["predictions"][0]["result"]))
+            result[0]["value"]["choices"] = [said[task["data"]["id"]]]
+            task["annotations"] = [{"result": result}]
+    Path("annotated.json").write_text(json.dumps(tasks), encoding="utf-8")
+    code, out, _ = command("classes", decided_run, "--labels", "annotated.json")
+    assert (code, out.partition(";")[0]) == (0, "3 labels taken as decisions")
+    after = Versions(decided_run).state()
+    changed = [row for row in range(120) if after.names()[row] != before.names()[row]]
+    assert (changed, after.names()[9], after.names()[11]) == ([9, 11], "emu", "emu")
+    assert after.by_hand[[7, 9, 11, 13]].all()
+    assert command("classes", decided_run, "--labels", "annotated.json")[1].startswith("0 labels taken")
+    Path("long.csv").write_text(f"id,label\nrow-15,ant\nrow-17,{'x' * 300}\n")
+    refused("The name is empty or too long", "classes", decided_run, "--labels", "long.csv")
+    assert Versions(decided_run).state().names() == after.names()
+    refused("--label-column is for the file of --labels", "classes", decided_run, "--label-column", "a")
+    refused("give one of them", "classes", decided_run, "--labels", "long.csv", "--accept", "all")
+
+
 @pytest.mark.parametrize("path", ["/data/a b.jpg", "/data/50% & more #1+2?.jpg", "/data/ключ/ü.png"])
 def test_label_studio_finds_a_local_file_by_its_address(animals, path):
     versions = Versions(animals)
