@@ -218,14 +218,16 @@ class Versions:
             state.available_name(name, but=_number_of(name, state))  # before the first decision
         for name in dict.fromkeys(wanted[is_new].tolist()):
             rows, to = np.flatnonzero(is_new & (wanted == name)).astype(np.int32), _number_of(name, self.state(active))
-            if to is None:
-                self.timeline.decide(active, lambda now, r=rows, n=name: Move(r, now.next_class, n), uuid.uuid4().hex)
-            else:
-                self._move(active, rows, to)
+            self._move(active, rows, to, name)
         return int(is_new.sum())
 
-    def _move(self, number: int, rows: IntArray, to: int) -> None:
-        self.timeline.decide(number, lambda state: Move(rows, to), uuid.uuid4().hex)
+    def _move(self, number: int, rows: IntArray, to: int | None, name: str = "") -> None:
+        """Move rows of a version to a class, or to a new one of this name."""
+
+        def make(state: State) -> Move:
+            return Move(rows, state.next_class, state.available_name(name)) if to is None else Move(rows, to)
+
+        self.timeline.decide(number, make, uuid.uuid4().hex)
 
     def _decided(self, number: int) -> BoolArray:
         """Rows assigned by a person, in this version or one of its parents."""
