@@ -119,7 +119,7 @@ class Explorer:
         self.run = bench.run
         self._bench = bench
         self._service = Service(bench, listening, framed=True)
-        self._thread = threading.Thread(target=self._service.run, name="rpim explorer", daemon=True)
+        self._thread = threading.Thread(target=self._service.run, name="explorer", daemon=True)
         self._thread.start()
         self._is_open = True
         atexit.register(self.close)
@@ -198,7 +198,7 @@ class Explorer:
 # machines, or of an editor, keep the link: they cannot show the page of a server on this machine.
 _FRAME = """<div id="{name}">
 <p><a href="{link}" target="_blank" rel="noopener">Open the explorer in a tab</a></p>
-<iframe title="rpim explorer" hidden style="width: 100%; height: {height}px; border: 1px solid #8888"></iframe>
+<iframe title="Explorer" hidden style="width: 100%; height: {height}px; border: 1px solid #8888"></iframe>
 <script>
 (() => {{
   const host = location.hostname, place = document.getElementById("{name}");
