@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from rpim.estimators.objective import InfoMaxObjective
     from rpim.estimators.rpim import estimate_n_classes
     from rpim.estimators.scoring import gcd_scorer
+    from rpim.explorer.from_python import explore
     from rpim.metrics import expected_calibration_error, gcd_accuracy
-    from rpim.report.figures import confusion_figure, history_figure, map_figure
+    from rpim.report.figures import (
+        class_sizes_figure,
+        confidence_figure,
+        confusion_figure,
+        history_figure,
+        map_figure,
+    )
     from rpim.report.page import write_report
     from rpim.runs.current_version import load_version
     from rpim.runs.discovery import Discovery
@@ -59,10 +66,13 @@ __all__ = [
     "SelfTraining",
     "SpreadLabels",
     "__version__",
+    "class_sizes_figure",
+    "confidence_figure",
     "confusion_figure",
     "embed",
     "estimate_n_classes",
     "expected_calibration_error",
+    "explore",
     "finetune",
     "gcd_accuracy",
     "gcd_scorer",
@@ -100,8 +110,15 @@ _MODULES = {
     "estimators.rpim": ["estimate_n_classes"],
     "estimators.objective": ["InfoMaxObjective"],
     "estimators.scoring": ["gcd_scorer"],
+    "explorer.from_python": ["explore"],
     "metrics": ["expected_calibration_error", "gcd_accuracy"],
-    "report.figures": ["confusion_figure", "history_figure", "map_figure"],
+    "report.figures": [
+        "class_sizes_figure",
+        "confidence_figure",
+        "confusion_figure",
+        "history_figure",
+        "map_figure",
+    ],
     "report.page": ["write_report"],
     "runs.current_version": ["load_version"],
     "runs.discovery": ["Discovery"],

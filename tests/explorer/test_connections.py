@@ -16,6 +16,7 @@ import uvicorn
 from rpim.cli import explore
 from rpim.explorer import connections
 from rpim.explorer.connections import Connection
+from rpim.explorer.serving import listen
 
 ENOUGH = 5.0
 """Seconds, of a busy machine."""
@@ -42,7 +43,7 @@ def port(monkeypatch):
     """The port of a server that waits half a second for a request."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(connections, "_CHECK_SECONDS", 0.1)
-    listening = explore.listen(0)
+    listening = listen(0)
     server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -125,7 +126,7 @@ def test_the_browser_is_started_with_a_code_that_is_good_once(animals, monkeypat
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: apps.append(server.config.app))
     monkeypatch.setattr("rpim.explorer.background.Background.map", lambda self: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    listening = explore.listen(0)
+    listening = listen(0)
     bench = Workbench(animals)
     explore.serve(bench, listening, open_browser=True)
     while not opened:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import os
-import posixpath
 import re
 import shutil
 import socket
 import time
 from itertools import count
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,10 +19,10 @@ import pytest
 from PIL import Image
 
 from rpim import Discovery, InputError
-from rpim.cli.explore import listen
 from rpim.explorer import exports
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.explorer.refit import inherited_names, plan
+from rpim.explorer.serving import listen
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
 pytest.importorskip("fastapi")
@@ -433,38 +430,6 @@ def test_a_metadata_column_with_the_name_of_ours_gets_a_prefix(bench):
     assert columns["data_junk"].tolist()[:3] == [None, 0, 1]
 
 
-# What Label Studio asks of a task was read in its source: label-studio 1.23.2 (tasks/validation.py, and for the address
-# of a file io_storages/localfiles/views.py), label-studio-sdk 2.1.2 (label_interface/interface.py and control_tags.py).
-# The tasks of a run went through that validate_prediction, by hand, without a complaint; where the configuration lacks
-# the <Choice> of a class, it refuses that class.
-
-
-def test_label_studio_tasks_are_as_it_validates_them(client):
-    tasks = client.get("/api/export/label-studio").json()
-    assert len(tasks) == 120
-    for task in tasks:
-        assert sorted(task) == ["data", "predictions"]
-        assert task["data"]["text"].startswith("<b>")
-        (prediction,) = task["predictions"]
-        assert 0 <= prediction["score"] <= 1
-        (region,) = prediction["result"]
-        assert sorted(region) == ["from_name", "to_name", "type", "value"]  # all that it requires
-        assert (region["from_name"], region["to_name"], region["type"]) == ("class", "item", "choices")
-        (choice,) = region["value"]["choices"]
-        assert choice in ("ant", "bee", "cat", "new-1", "new-2")
-
-
-@pytest.mark.parametrize("path", ["/data/a b.jpg", "/data/50% & more #1+2?.jpg", "/data/ключ/ü.png"])
-def test_label_studio_finds_a_local_file_by_its_address(bench, path):
-    rows = dataclasses.replace(bench.versions.rows, paths=[path] * 120)
-    bench.versions.rows = rows
-    task = next(exports.label_studio_tasks(exports.Decided.of(bench.versions)))
-    address = urlsplit(task["data"]["image"])
-    assert address.path == "/data/local-files/"
-    told = parse_qs(address.query)["d"][-1]  # decoded once, and joined to the document root
-    assert "/" + posixpath.normpath(told).lstrip("/") == path
-
-
 def test_the_command_exports_what_was_decided(animals, client, decide, command):
     decide("rename", number=3, name="fox")
     code, out, err = command("export", animals, "-o", "rows.jsonl", "--decisions")
@@ -476,25 +441,8 @@ def test_the_command_exports_what_was_decided(animals, client, decide, command):
     out = command("export", animals, "-o", "rows.csv", "--decisions")[1]
     assert out.startswith("120 rows of version 0 written to rows.csv. Metadata columns are left out: The features of")
     assert "have no images" in command("export", animals, "-o", "folder", "--decisions")[2]
+    assert not Path("folder").exists()
     assert "which cannot be written" in command("export", animals, "-o", "rows.xlsx", "--decisions")[2]
-
-
-@pytest.fixture
-def pictured(animals):
-    """The run with an image a row, two of which have one name, and one of which is gone."""
-    table = pq.read_table(animals / "assignments.parquet")
-    paths = []
-    for row in range(120):
-        path = animals.parent / "old" / str(row % 2) / f"image {row // 2}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (400, 200), (row, 0, 0)).save(path)
-        paths.append(str(path))
-    (animals.parent / "old" / "1" / "image 0.png").unlink()
-    pq.write_table(table.append_column("path", [paths]), animals / "assignments.parquet")
-    facts = json.loads((animals / "run.json").read_text())
-    facts["provenance"]["data"]["metadata"]["source"] = str(animals.parent / "old")
-    (animals / "run.json").write_text(json.dumps(facts))
-    return animals
 
 
 def test_pictures_are_small_and_found_again_where_they_are_now(pictured):
@@ -528,7 +476,8 @@ def test_image_folders_hold_every_image_once_and_nothing_outside(pictured):
     decided = exports.Decided.of(versions)
     target = pictured.parent / "out" / "folders"
     pictures = Pictures(versions.rows.paths, versions.rows.ids, recorded=[pictured.parent / "old"])
-    assert exports.image_folders(decided, pictures, target) == (119, {"not found": 1})
+    with exports.new_folder(target) as folder:
+        assert exports.image_folders(decided, pictures, folder) == (119, {"not found": 1})
     assert sorted(folder.name for folder in target.iterdir()) == sorted(["Ant (2)", "_.._up_ _b_", "ant", "bee", "cat"])
     sizes = {versions.state().classes[k].name: n for k, n in versions.state().sizes().items()}
     files = list(target.rglob("*.png"))
@@ -536,8 +485,8 @@ def test_image_folders_hold_every_image_once_and_nothing_outside(pictured):
     sizes[versions.state().classes[int(versions.state().class_of[1])].name] -= 1  # the image of row 1 is gone
     assert len(list((target / "bee").iterdir())) == sizes["bee"]
     assert len(list((target / "_.._up_ _b_").iterdir())) == sizes["../../up: <b>"]
-    with pytest.raises(InputError, match="exists already"):
-        exports.image_folders(decided, pictures, target)
+    with pytest.raises(InputError, match="exists already"), exports.new_folder(target):
+        pass
 
 
 def test_only_images_in_the_image_folder_are_copied(pictured, command):
@@ -576,7 +525,7 @@ def test_exported_images_are_copies_unless_links_are_wanted(pictured, command, r
         assert made.samefile(source) == is_same
         shutil.rmtree("all")
     refused("--link is for folders of images", "export", pictured, "-o", "a.csv", "--decisions", "--link")
-    refused("--link is for a folder of images, which --decisions", "export", pictured, "-o", "a.csv", "--link")
+    refused("--link is for a folder of images: add --format imagefolder", "export", pictured, "-o", "a.csv", "--link")
     refused("--images gone is not a folder", "export", pictured, "-o", "a", "--decisions", "--images", "gone")
 
 

@@ -26,7 +26,15 @@ import rpim.report.page
 from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
 from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
-from rpim.report import confusion_figure, history_figure, map_figure, run_facts, write_report
+from rpim.report import (
+    class_sizes_figure,
+    confidence_figure,
+    confusion_figure,
+    history_figure,
+    map_figure,
+    run_facts,
+    write_report,
+)
 from rpim.report.facts import captions, class_facts, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.run_facts import compare, mix_ups
@@ -672,6 +680,37 @@ def test_figures_hold_the_numbers(discovery):
     heat = confusion_figure(discovery, TRUTH).data[0]
     assert list(heat.y) == ["ant", "bee", "cow"]
     np.testing.assert_allclose(heat.z, compare(discovery, TRUTH).confusion.shares)
+
+
+def test_figures_of_sizes_and_confidence_hold_the_counts(discovery):
+    rows = by_hand(
+        discovery,
+        ["new-1", "new-1", "new-1", "ant", "ant", "bee", ""],
+        ["", "", "", "ant", "", "", ""],
+        [0.12, 0.98, 1.0, 0.3, 0.98, 0.0, 0.0],
+    )
+    known, new = class_sizes_figure(rows).data
+    assert (list(known.y), list(known.x)) == (["ant", "bee"], [2, 1])
+    assert (list(new.y), list(new.x)) == (["new-1"], [3])
+    assert list(known.customdata[0]) == [1, "64%"]
+    known, new = confidence_figure(rows).data  # of unlabelled rows with a class
+    assert {f"{x:.3f}": y for x, y in zip(known.x, known.y, strict=True) if y} == {"0.025": 1, "0.975": 1}
+    assert {f"{x:.3f}": y for x, y in zip(new.x, new.y, strict=True) if y} == {"0.125": 1, "0.975": 2}
+    assert "5 unlabelled rows" in confidence_figure(rows).layout.title.text
+
+
+def test_only_the_largest_of_many_classes_are_drawn(discovery, monkeypatch):
+    monkeypatch.setattr("rpim.report.figures.MAX_BARS", 2)
+    figure = class_sizes_figure(discovery)
+    assert sum(len(trace.y) for trace in figure.data) == 2
+    assert figure.layout.title.text == "The 2 largest of 3 classes"
+
+
+def test_the_map_finds_the_features_of_a_discovery(discovery, tmp_path):
+    assert sum(len(trace.x) for trace in map_figure(discovery).data) == 60
+    without = dataclasses.replace(discovery, features=None, folder=None)
+    with pytest.raises(InputError, match="holds no features and was not saved: give features="):
+        map_figure(without)
 
 
 def test_figures_that_cannot_be_drawn(discovery, monkeypatch):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import secrets
 import signal
 import socket
 import threading
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import InputError, first_line
+from rpim._common.errors import InputError
 from rpim.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -33,11 +31,9 @@ def explore(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,
 ) -> None:
     """Open a run in the browser: inspect, rename, merge, split and correct its classes, refit, export."""
-    missing = [name for name in ("fastapi", "uvicorn", "PIL") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"rpim explore needs {', '.join(missing)}, which is not installed: pip install 'rpim[explore]'."
-        )
+    from rpim.explorer.serving import check_installed, listen
+
+    check_installed()
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder: give the folder of the images.")
     listening = listen(port)
@@ -53,52 +49,22 @@ def explore(
         serve(bench, listening, open_browser=not no_browser)
 
 
-def listen(port: int) -> socket.socket:
-    """A socket on localhost at this port; 0 picks a free one."""
-    # IPPROTO_TCP is explicit, because asyncio sets TCP_NODELAY only on sockets that declare it.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        raise InputError(
-            f"Port {port} cannot be used ({first_line(error).split('] ')[-1]}): give another --port, or leave it out."
-        ) from error
-    return listening
-
-
 def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
     """Serve until Ctrl-C."""
-    import uvicorn
+    from rpim.explorer.serving import Service
 
-    from rpim.explorer.background import Background
-    from rpim.explorer.connections import Connection
-    from rpim.explorer.server import make_app
-
-    port = listening.getsockname()[1]
-    token, code = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-    background = Background(bench)
-    app = make_app(bench, background, token, port, lambda: server.should_exit, code)
-    server = uvicorn.Server(
-        uvicorn.Config(app, http=Connection, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
-    )
-    address = f"http://127.0.0.1:{port}/"
+    service = Service(bench, listening)
     for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _end)
     try:
-        echo(f"{address}?token={token}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
-        background.map()
-        background.suggest_names()
+        echo(f"{service.address(token=service.token)}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
         if open_browser:
-            threading.Thread(target=webbrowser.open, args=(f"{address}?code={code}",), daemon=True).start()
-        server.run(sockets=[listening])
+            code = service.guard.new_code()
+            threading.Thread(target=webbrowser.open, args=(service.address(code=code),), daemon=True).start()
+        service.run()
     except KeyboardInterrupt:
         echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
-    finally:
-        background.end()
 
 
 def _end(number: int, frame: Any) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,7 @@ from rpim.cli.terminal import (
 
 if TYPE_CHECKING:
     from rpim.runs.discovery import Discovery
+    from rpim.runs.versions import Versions
 
 
 def predict(
@@ -224,6 +226,13 @@ def classes(
             metavar="ID", help="Accept the class suggested for the row with this id, or for all; may be repeated."
         ),
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Take these labels as decisions: .csv, or of Label Studio or FiftyOne, by the ids."
+        ),
+    ] = None,
+    label_column: LabelColumn = None,
     version: Version = None,
     as_found: AsFound = False,
     raw_csv: RawCsv = False,
@@ -235,8 +244,21 @@ def classes(
     from rpim.data.formats import tables
     from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
 
+    if label_column is not None and labels is None:
+        raise InputError("--label-column is for the file of --labels: add it, or leave --label-column out.")
+    if accept and labels is not None:
+        raise InputError("--accept and --labels both decide about rows: give one of them.")
     if accept:
-        _accept_suggestions(run, accept)
+        with _open_decisions(run) as versions:
+            n = versions.accept_suggestions(None if accept == ["all"] else accept)
+        echo(f"{plural(n, 'suggestion')} accepted. {_undone(run)}")
+        return
+    if labels is not None:
+        from rpim.data.formats.label_files import read_labels
+
+        with _open_decisions(run) as versions:
+            n = versions.take_labels(read_labels(labels, versions.rows.ids, label_column))
+        echo(f"{plural(n, 'label')} taken as decisions; a refit uses them. {_undone(run)}")
         return
     if output is not None:
         check_export(output, overwrite, SUFFIXES)
@@ -265,8 +287,9 @@ def classes(
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
 
 
-def _accept_suggestions(run: Path, ids: list[str]) -> None:
-    """Accept the classes suggested for label issues, as the explorer does."""
+@contextlib.contextmanager
+def _open_decisions(run: Path) -> Iterator[Versions]:
+    """The versions of a run, to decide about as the explorer does."""
     from rpim.runs.run_folder import REFITS_FOLDER
     from rpim.runs.versions import Versions
 
@@ -274,8 +297,11 @@ def _accept_suggestions(run: Path, ids: list[str]) -> None:
         raise InputError(f"{run} is a refit, whose decisions are in the run: give {run.resolve().parents[1]}.")
     versions = Versions(run)
     with contextlib.closing(versions.store):
-        n = versions.accept_suggestions(None if ids == ["all"] else ids)
-    echo(f"{plural(n, 'suggestion')} accepted. rpim explore {shlex.quote(str(run))} lists and undoes decisions.")
+        yield versions
+
+
+def _undone(run: Path) -> str:
+    return f"rpim explore {shlex.quote(str(run))} lists and undoes decisions."
 
 
 def _not_checked(run: Path, discovery: Discovery) -> str:
@@ -293,8 +319,16 @@ def export(
     run: Run,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --decisions supports more formats."),
+        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --format and --decisions write more."),
     ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="For another tool: label-studio (a .json), fiftyone, huggingface or imagefolder (folders).",
+        ),
+    ] = None,
     decisions: Annotated[
         bool,
         typer.Option(
@@ -314,20 +348,33 @@ def export(
     raw_csv: RawCsv = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the class of every row, its confidence and the runner-up to one file."""
-    if link and not decisions:
-        raise InputError("--link is for a folder of images, which --decisions writes: add it, or leave --link out.")
+    """Write the class of every row, its confidence and the runner-up to one file, or all rows for another tool."""
     from rpim.data.formats import tables
 
-    if decisions:
-        from rpim.explorer.exports import export_run
+    if link and not decisions and form != "imagefolder":
+        raise InputError("--link is for a folder of images: add --format imagefolder, or leave --link out.")
+    if decisions or form is not None:
+        from rpim.explorer.exports import FORMATS, export_run
 
-        if as_found:
+        if form is not None:
+            choose("--format", form, FORMATS)
+        if decisions and as_found:
             raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
-        if overwrite and not output.suffix and output.exists():
+        if overwrite and output.is_dir():
             raise InputError(f"{output} exists already, and --overwrite replaces only files: choose another name.")
         with tables.raw_csv(raw_csv):
-            echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
+            echo(
+                export_run(
+                    run,
+                    output,
+                    images,
+                    form=form,
+                    version=version,
+                    as_found=as_found,
+                    link=link,
+                    overwrite=overwrite,
+                )
+            )
         return
     from rpim._common.files import check_export
 

@@ -1,11 +1,10 @@
-"""Export decisions: tables, folders of images, and Label Studio tasks."""
+"""Export the rows of a run with the decisions about them: tables, folders of images, and formats of other tools."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import math
 import re
 import shutil
 import unicodedata
@@ -14,24 +13,32 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import check_writable, replacing, writing
+from rpim._common.files import check_writable, one_writer, put_in_place, replacing, writing
 from rpim.data.formats.tables import CsvTable, ParquetTable
 from rpim.embedding.pictures import Unusable
+from rpim.explorer.other_tools import (
+    json_records,
+    label_studio_config,
+    label_studio_tasks,
+    write_fiftyone,
+    write_hugging_face,
+)
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.runs.decisions import State
+from rpim.runs.discovery_tables import with_metadata
 from rpim.runs.run_folder import copy_of, features_of
 from rpim.runs.versions import Version, Versions
 
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet", "jsonl": ".jsonl", "label-studio": ".json"}
 """The formats that are one file."""
 IMAGE_FOLDERS = "images"
-"""The format that is a folder."""
+"""The folder of images, in requests of the page."""
+FORMATS = ("label-studio", "fiftyone", "huggingface", "imagefolder")
+"""The formats of other tools; all but the first are folders."""
 
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{k}" for name in ("com", "lpt") for k in range(1, 10))}
 
@@ -81,12 +88,7 @@ class Decided:
             "junk": self.state.junk,
         }
         columns |= {name: values for name, values in (("text", rows.texts), ("path", rows.paths)) if values is not None}
-        for name, values in self.metadata.items():
-            while name in columns:
-                name = f"data_{name}"
-            is_missing = values == "" if values.dtype.kind == "O" else np.isnan(values)
-            columns[name] = np.ma.masked_array(values, is_missing)
-        return columns
+        return with_metadata(columns, self.metadata)
 
     def write(self, file: BinaryIO, form: str) -> None:
         """Write one of `SUFFIXES` to an open file."""
@@ -112,35 +114,105 @@ def export_run(
     target: Path,
     images: Path | None = None,
     *,
+    form: str | None = None,
     version: int | None = None,
+    as_found: bool = False,
     link: bool = False,
     overwrite: bool = False,
 ) -> str:
-    """Export the decisions about a version to a file or, without suffix, to a folder of images; return a summary."""
-    if link and target.suffix:
-        raise InputError(f"--link is for folders of images, and {target} is a file: leave it out.")
+    """Export a version of a run with the decisions about it; return a summary.
+
+    Parameters
+    ----------
+    run : path of the run folder
+    target : path
+        The file or folder to write.
+    images : path, optional
+        Where the images are now, if they have moved.
+    form : one of FORMATS, optional
+        By default a table, Label Studio tasks (.json), or without suffix a folder of images.
+    version : int, optional
+        By default the active one.
+    as_found : bool
+        Without the decisions.
+    link : bool
+        Hard links instead of copies in a folder of images.
+    overwrite : bool
+        Replace an existing file.
+    """
+    form = form or ("" if target.suffix else "imagefolder")
+    is_folder = form in FORMATS[1:]
+    if link and form != "imagefolder":
+        raise InputError(f"--link is for folders of images, and {target} is none: leave it out.")
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder: give the folder of the images.")
+    suffixes = [] if is_folder else [SUFFIXES[form]] if form else list(SUFFIXES.values())
+    check_writable(target, None if is_folder else overwrite, suffixes=suffixes, is_folder=is_folder, parents=is_folder)
     versions = Versions(run)
     with contextlib.closing(versions.store):
         if version is not None and version not in versions.numbers():
             raise InputError(f"{run} has no version {version}: it has 0 to {max(versions.numbers())}.")
         decided = Decided.of(versions, version)
-    if target.suffix:
-        check_writable(target, overwrite, suffixes=list(SUFFIXES.values()))
-        note = ""
+    if as_found:
+        decided = replace(decided, state=decided.version.state)
+    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images, recorded_folders(run))
+    if form in ("fiftyone", "imagefolder") and not pictures:
+        formats = [*SUFFIXES.values(), "a folder with --format huggingface"]
+        raise InputError(f"The rows of {run} have no images: give a file, {', '.join(formats)}.")
+    note = ""
+    if form not in ("fiftyone", "imagefolder"):
         try:
             decided = replace(decided, metadata=features_of(run).columns)
         except InputError as error:
             note = f" Metadata columns are left out: {first_line(error)}"
-        export(decided, target, overwrite=overwrite)
-        return f"{len(versions):,} rows of version {decided.version.number} written to {target}.{note}"
-    pictures = Pictures(versions.rows.paths, versions.rows.ids.tolist(), images, recorded_folders(run))
-    if not pictures:
-        raise InputError(f"The rows of {run} have no images: give a file, {', '.join(SUFFIXES.values())}.")
-    written, left_out = image_folders(decided, pictures, target, link=link)
+    if not is_folder:
+        return _export_file(decided, target, overwrite) + note
+    with new_folder(target) as place:
+        if form == "imagefolder":
+            written, left_out = image_folders(decided, pictures, place, link=link)
+        else:
+            written, left_out = _FOLDERS[form](decided, pictures, place)
+    what = "images" if form == "imagefolder" else f"rows of version {decided.version.number}"
     why = "; ".join(f"{n:,} {reason}" for reason, n in left_out.items())
-    return f"{written:,} images written to {target}." + (f" Left out: {why}." if left_out else "")
+    return f"{written:,} {what} written to {target}." + (f" Left out: {why}." if left_out else "") + note
+
+
+def _export_file(decided: Decided, target: Path, overwrite: bool) -> str:
+    """Write a file, and beside Label Studio tasks their labelling configuration."""
+    n_rows = len(decided.state)
+    note = ""
+    if target.suffix.lower() == SUFFIXES["label-studio"]:
+        n_rows -= int(decided.state.junk.sum())
+        config = target.with_suffix(".xml")
+        check_writable(config, overwrite)
+        with replacing(config, overwrite) as file:
+            file.write(label_studio_config(decided).encode())
+        note = f" The labelling configuration is in {config}."
+    export(decided, target, overwrite=overwrite)
+    return f"{n_rows:,} rows of version {decided.version.number} written to {target}.{note}"
+
+
+_FOLDERS: dict[str, Callable[[Decided, Pictures, Path], tuple[int, Counter[str]]]] = {
+    "fiftyone": write_fiftyone,
+    "huggingface": write_hugging_face,
+}
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder that becomes `target` once it is complete, and is removed after an error."""
+    check_writable(target, None, is_folder=True, parents=True)
+    partial = target.with_name(f".{target.name}.partial")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with one_writer(target):
+            try:
+                shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+                partial.mkdir()
+                yield partial
+                put_in_place(partial, target)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
 
 
 def _csv(decided: Decided, file: BinaryIO) -> None:
@@ -155,19 +227,8 @@ def _parquet(decided: Decided, file: BinaryIO) -> None:
 
 
 def _jsonl(decided: Decided, file: BinaryIO) -> None:
-    columns = {
-        name: _json_values(values.tolist() if isinstance(values, np.ndarray) else values)
-        for name, values in decided.columns().items()
-    }
-    for record in zip(*columns.values(), strict=True):
-        line = dict(zip(columns, record, strict=True))
-        line["confidence"] = round(line["confidence"], 6)
+    for line in json_records(decided.columns()):
         file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-
-
-def _json_values(values: list[Any]) -> list[Any]:
-    """JSON has no infinite numbers."""
-    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
 
 
 def _label_studio(decided: Decided, file: BinaryIO) -> None:
@@ -182,31 +243,6 @@ _WRITERS: dict[str, Callable[[Decided, BinaryIO], None]] = {
 }
 
 
-def label_studio_tasks(decided: Decided) -> Iterator[dict[str, Any]]:
-    """Label Studio tasks with the class as prediction; junk is excluded.
-
-    The labelling configuration has ``<Choices name="class" toName="item">`` beside a ``<Text name="item"
-    value="$text"/>`` or an ``<Image name="item" value="$image"/>``. Images are named as its storage of local files
-    names them, by the path under its document root, taken to be the root of the disk.
-    """
-    rows, state = decided.versions.rows, decided.state
-    for row, name in enumerate(state.names()):
-        if state.junk[row]:
-            continue
-        data: dict[str, Any] = {"id": str(rows.ids[row])}
-        if rows.paths is not None:
-            data["image"] = f"/data/local-files/?d={quote(rows.paths[row].lstrip('/'))}"
-        if rows.texts is not None or rows.paths is None:
-            data["text"] = data["id"] if rows.texts is None else rows.texts[row]
-        task: dict[str, Any] = {"data": data}
-        if name:
-            choice = {"from_name": "class", "to_name": "item", "type": "choices", "value": {"choices": [name]}}
-            score = 1.0 if state.by_hand[row] else round(float(decided.version.confidence[row]), 6)
-            model = f"rpim-{decided.version.number}"
-            task["predictions"] = [{"model_version": model, "score": score, "result": [choice]}]
-        yield task
-
-
 def image_folders(
     decided: Decided, pictures: Pictures, target: Path, *, link: bool = False
 ) -> tuple[int, Counter[str]]:
@@ -216,7 +252,7 @@ def image_folders(
     ----------
     pictures : Pictures
     target : path
-        A new folder.
+        An empty folder.
     link : bool
         Make hard links where the disk allows it: they take no space, but a change of one changes the original.
 
@@ -224,28 +260,25 @@ def image_folders(
     -------
     The number of images written, and of those left out by reason.
     """
-    check_writable(target, None, is_folder=True, parents=True)
     written, left_out = 0, Counter[str]()
     taken: set[str] = set()
     folder_of = {info.name: _new(safe_name(info.name), taken) for info in decided.state.classes.values()}
-    with writing(target):
-        target.mkdir(parents=True)
-        for row, name in enumerate(decided.state.names()):
-            if not name:
-                continue
-            try:
-                path = pictures.file_to_copy(row)
-            except Unusable as reason:
-                left_out[str(reason)] += 1
-                continue
-            (target / folder_of[name]).mkdir(exist_ok=True)
-            stem, suffix = safe_name(path.stem), re.sub(r"[^\w.]", "", path.suffix)
-            place = target / folder_of[name] / _new(f"{stem}{suffix}", taken, f"{folder_of[name]}/")
-            if link:
-                copy_of(path.resolve(), place)
-            else:
-                shutil.copyfile(path, place)
-            written += 1
+    for row, name in enumerate(decided.state.names()):
+        if not name:
+            continue
+        try:
+            path = pictures.file_to_copy(row)
+        except Unusable as reason:
+            left_out[str(reason)] += 1
+            continue
+        (target / folder_of[name]).mkdir(exist_ok=True)
+        stem, suffix = safe_name(path.stem), re.sub(r"[^\w.]", "", path.suffix)
+        place = target / folder_of[name] / _new(f"{stem}{suffix}", taken, f"{folder_of[name]}/")
+        if link:
+            copy_of(path.resolve(), place)
+        else:
+            shutil.copyfile(path, place)
+        written += 1
     return written, left_out
 
 

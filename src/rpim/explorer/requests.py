@@ -46,6 +46,12 @@ HEADERS = {
     b"cross-origin-resource-policy": b"same-origin",
     b"cache-control": b"no-store",
 }
+_IN_NOTEBOOKS = POLICY.replace("frame-ancestors 'none'", "frame-ancestors http://127.0.0.1:* http://localhost:*")
+FRAMED_HEADERS = {
+    **{name: value for name, value in HEADERS.items() if name != b"x-frame-options"},
+    b"content-security-policy": _IN_NOTEBOOKS.encode(),
+}
+"""For a page in a notebook, which this machine serves from another port."""
 
 
 class Guard:
@@ -61,14 +67,32 @@ class Guard:
     code : str, optional
         Another token, which is good for one request: that of the browser that is started with it, as all users of the
         machine can see the command lines of its programs.
+    framed : bool
+        Whether notebooks that this machine serves may show the page.
     """
 
-    def __init__(self, app: App, *, token: str, port: int, code: str | None = None, max_body: int = MAX_BODY) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        token: str,
+        port: int,
+        code: str | None = None,
+        max_body: int = MAX_BODY,
+        framed: bool = False,
+    ) -> None:
         self._app, self._max_body = app, max_body
-        self._token, self._code = token, code
+        self._token, self._codes = token, set() if code is None else {code}
+        self._framed, self._headers = framed, FRAMED_HEADERS if framed else HEADERS
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         # A host's ports share its cookies: no other server can guess the name, to replace it, nor learns the token.
         self._cookie, self._session = f"rpim-{port}-{secrets.token_hex(8)}", secrets.token_urlsafe(32)
+
+    def new_code(self) -> str:
+        """Another token that is good for one request."""
+        code = secrets.token_urlsafe(32)
+        self._codes.add(code)
+        return code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -82,14 +106,14 @@ class Guard:
         is_page = scope["path"] == "/"
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if headers.get("host", "") not in self._hosts:
-            await _refuse(
+            await self._refuse(
                 send,
                 421,
                 "This page is only served to this machine: open the address that rpim explore printed.",
                 is_page,
             )
-        elif not self._is_our_page(scope["method"], headers):
-            await _refuse(
+        elif not self._is_our_page(scope["method"], headers, is_page):
+            await self._refuse(
                 send, 403, "The request came from another page: open the address that rpim explore printed.", is_page
             )
         elif is_page and self._opens(scope["method"], query):
@@ -97,7 +121,7 @@ class Guard:
         elif scope["path"] in PUBLIC and scope["method"] == "GET":
             await self._answer(scope, receive, send)
         elif not _same(self._from_cookie(headers.get("cookie", "")), self._session):
-            await _refuse(
+            await self._refuse(
                 send, 401, "The key is missing or outdated: open the address that rpim explore printed.", is_page
             )
         else:
@@ -107,7 +131,7 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 theirs = {name.lower(): value for name, value in message.get("headers", [])}
-                message = {**message, "headers": list({**HEADERS, **theirs}.items())}
+                message = {**message, "headers": list({**self._headers, **theirs}.items())}
             await send(message)
 
         if scope["method"] in ("GET", "HEAD"):
@@ -122,7 +146,9 @@ class Guard:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._max_body:
-                await _refuse(send, 413, f"The request is larger than {self._max_body >> 20} MB: select fewer rows.")
+                await self._refuse(
+                    send, 413, f"The request is larger than {self._max_body >> 20} MB: select fewer rows."
+                )
                 return
         whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
@@ -131,9 +157,10 @@ class Guard:
 
         await self._app(scope, receive_whole, send_with_headers)
 
-    def _is_our_page(self, method: str, headers: dict[str, str]) -> bool:
-        """Check Sec-Fetch-Site and Origin; changes require an Origin."""
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    def _is_our_page(self, method: str, headers: dict[str, str], is_page: bool) -> bool:
+        """Check Sec-Fetch-Site and Origin; changes require an Origin. A notebook may open the page, and only that."""
+        sites = ("none", "same-origin", *(("same-site",) if self._framed and is_page and method == "GET" else ()))
+        if headers.get("sec-fetch-site", "none") not in sites:
             return False
         origin = headers.get("origin")
         if origin is None:
@@ -144,9 +171,10 @@ class Guard:
         """Whether the address holds the token, or the code for the first time."""
         if _same(query.get("token", [""])[0], self._token):
             return True
-        if method != "GET" or self._code is None or not _same(query.get("code", [""])[0], self._code):
+        given = query.get("code", [""])[0]
+        if method != "GET" or not (used := {code for code in self._codes if _same(given, code)}):
             return False
-        self._code = None
+        self._codes -= used
         return True
 
     def _from_cookie(self, header: str) -> str:
@@ -159,9 +187,18 @@ class Guard:
     async def _welcome(self, send: Send) -> None:
         """Exchange the token in the address for an HttpOnly cookie."""
         cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
-        headers = {**HEADERS, b"location": b"/", b"set-cookie": cookie.encode()}
+        headers = {**self._headers, b"location": b"/", b"set-cookie": cookie.encode()}
         await send({"type": "http.response.start", "status": 303, "headers": list(headers.items())})
         await send({"type": "http.response.body", "body": b""})
+
+    async def _refuse(self, send: Send, status: int, sentence: str, is_page: bool = False) -> None:
+        if is_page:
+            kind, body = b"text/html; charset=utf-8", _REFUSED.format(sentence=html.escape(sentence))
+        else:
+            kind, body = b"application/json", json.dumps({"problem": sentence})
+        headers = {**self._headers, b"content-type": kind}
+        await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
+        await send({"type": "http.response.body", "body": body.encode()})
 
 
 def _same(given: str, wanted: str) -> bool:
@@ -195,16 +232,6 @@ _REFUSED = """<!doctype html>
 </body>
 </html>
 """
-
-
-async def _refuse(send: Send, status: int, sentence: str, is_page: bool = False) -> None:
-    if is_page:
-        kind, body = b"text/html; charset=utf-8", _REFUSED.format(sentence=html.escape(sentence))
-    else:
-        kind, body = b"application/json", json.dumps({"problem": sentence})
-    headers = {**HEADERS, b"content-type": kind}
-    await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
-    await send({"type": "http.response.body", "body": body.encode()})
 
 
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from rpim._common.errors import InputError
 from rpim._version import __version__
 from rpim.explorer.background import Background
-from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders
+from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders, new_folder
 from rpim.explorer.pictures import SIZES
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
@@ -43,6 +43,8 @@ def make_app(
     port: int,
     is_ending: Callable[[], bool] = lambda: False,
     code: str | None = None,
+    *,
+    framed: bool = False,
 ) -> Guard:
     """The application for an open run, behind its guard; event streams end once `is_ending`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -52,7 +54,7 @@ def make_app(
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)
-    return Guard(app, token=token, port=port, code=code)
+    return Guard(app, token=token, port=port, code=code, framed=framed)
 
 
 def _handle_errors(app: FastAPI) -> None:
@@ -230,7 +232,8 @@ def _serve_jobs(app: FastAPI, bench: Workbench, background: Background) -> None:
         if not bench.pictures:
             raise InputError("The rows of this run have no images: export a table.")
         place = bench.run / "exports" / time.strftime(f"images-%Y%m%d-%H%M%S-{asked.key[:8]}")
-        written, left_out = image_folders(Decided.of(bench.versions), bench.pictures, place)
+        with new_folder(place) as folder:
+            written, left_out = image_folders(Decided.of(bench.versions), bench.pictures, folder)
         return {"folder": str(place), "written": written, "left_out": left_out}
 
     @app.post("/api/refit")

@@ -6,10 +6,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rpim.report.figures import confusion_figure, history_figure, map_figure
+    from rpim.report.figures import (
+        class_sizes_figure,
+        confidence_figure,
+        confusion_figure,
+        history_figure,
+        map_figure,
+    )
     from rpim.report.page import write_report
 
-__all__ = ["confusion_figure", "history_figure", "map_figure", "write_report"]
+__all__ = [
+    "class_sizes_figure",
+    "confidence_figure",
+    "confusion_figure",
+    "history_figure",
+    "map_figure",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -170,14 +170,14 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         (f"{len(discovery):,}", "rows"),
         (f"{n_known:,}", "known classes"),
         (f"{len(with_rows):,}", "new classes" if n_known else "groups"),
-        (_percent(to_new / n_unlabelled if n_unlabelled else math.nan), "of the unlabelled rows are in new classes"),
-        (_percent(_mean(discovery.confidence[~labelled & ~left_out])), "mean confidence of the unlabelled rows"),
+        (percent(to_new / n_unlabelled if n_unlabelled else math.nan), "of the unlabelled rows are in new classes"),
+        (percent(_mean(discovery.confidence[~labelled & ~left_out])), "mean confidence of the unlabelled rows"),
     ]
     if not n_known:
         numbers = [one for one in numbers if "classes" not in one[1]]
     accuracy = getattr(model, "expected_accuracy_", math.nan)
     if not math.isnan(accuracy):
-        numbers.append((_percent(accuracy), "expected accuracy on known classes"))
+        numbers.append((percent(accuracy), "expected accuracy on known classes"))
     notes = []
     if left_out.any():
         notes.append(f"Rows rejected as outliers: {int(left_out.sum()):,}.")
@@ -217,7 +217,7 @@ def trust(discovery: Discovery) -> list[str]:
     else:
         said = [
             f"This is the consensus of a committee of {n_members} fits, each with some labels held out. Members "
-            f"predicted the held-out labels with an accuracy of {_percent(accuracy)}: expect about that accuracy on "
+            f"predicted the held-out labels with an accuracy of {percent(accuracy)}: expect about that accuracy on "
             "unlabelled rows of known classes, and usually less on new classes."
         ]
     return said if counts is None or not counts.checked else [*said, counts.sentence()]
@@ -237,5 +237,6 @@ def _mean(values: NDArray[np.float32]) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as a percentage; a dash for NaN."""
     return "—" if math.isnan(share) else f"{share:.0%}"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line, plural, some
-from rpim._common.files import StrPath
+from rpim._common.files import StrPath, full_path
 from rpim.data.labels import UNLABELLED, name_rows, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
@@ -81,6 +81,7 @@ class ChosenVersion:
         found = Discovery.load(self.folder)
         if self.is_plain:
             return found
+        found = dataclasses.replace(found, folder=full_path(self.run))
         rows = read_assignments(self.run, read_run_file(self.run))
         place = {name: row for row, name in enumerate(rows.ids.tolist())}
         with reading(self.folder / ASSIGNMENTS_FILE):
@@ -229,7 +230,9 @@ def _decided(found: Discovery, rows: Assignments, places: NDArray[np.int64], sta
     of_names = {name: names[of_class == k].tolist() for k, name in enumerate(classes.tolist())}
     found_names = {name: ", ".join(listed) for name, listed in of_names.items() if listed not in ([], [name])}
     named = {name: said for name, said in found.suggested_names.items() if name in of_names}
-    decided = Discovery(assignments, model, found.provenance, found.space, stability, found_names, named)
+    decided = Discovery(
+        assignments, model, found.provenance, found.space, stability, found_names, named, folder=found.folder
+    )
     if isinstance(model, InfoMaxEstimator):
         model.label_issues_ = decided.label_issues()
     return decided

@@ -14,9 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import html
 import importlib.metadata
-import math
 import os
 import platform
 import time
@@ -29,8 +27,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from rpim._common.errors import InputError, plural
-from rpim._common.files import RUN_FILE, StrPath
+from rpim._common.errors import InputError
+from rpim._common.files import RUN_FILE, StrPath, full_path
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
@@ -44,6 +42,7 @@ from rpim.runs.class_summaries import (
     typical_first,
     with_label_checks,
 )
+from rpim.runs.discovery_tables import classes_as_html, rows_as_data_frame
 from rpim.runs.keywords import Namer, numbered
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
@@ -62,8 +61,6 @@ from rpim.runs.run_folder import (
 )
 from rpim.runs.saved_model import EmbeddingSpace, describe, from_json_value, json_value
 
-_SHOWN_CLASSES = 50
-"""Maximum number of classes in the HTML representation."""
 _N_EXAMPLES = 20
 """Maximum number of rows that a namer gets of a class."""
 
@@ -90,6 +87,10 @@ class Discovery:
         For classes that a person has renamed or merged, the names that the fit gave.
     suggested_names : dict of class to name
         Names from `named_by`; other new classes are named by their keywords.
+    features : FeatureSet, optional
+        The rows of the fit, as long as they are in memory. They are not saved.
+    folder : path, optional
+        The run folder that it was read from or saved to.
 
     Examples
     --------
@@ -110,6 +111,8 @@ class Discovery:
     stability: NDArray[np.float64] | None = None
     found_names: dict[Any, str] = field(default_factory=dict)
     suggested_names: dict[Any, str] = field(default_factory=dict)
+    features: FeatureSet | None = None
+    folder: Path | None = None
 
     @classmethod
     def from_fit(
@@ -152,7 +155,7 @@ class Discovery:
         assignments = with_label_checks(assign(model, features, model.labels_, verbose=verbose), model)
         stable: NDArray[np.float64] | None = model.stability_ if getattr(model, "n_members_", 1) > 1 else None
         provenance = _provenance(model, features, source, duration, command)
-        return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable)
+        return cls(assignments, model, provenance, EmbeddingSpace.of(features), stable, features=features)
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -194,25 +197,25 @@ class Discovery:
 
     def _repr_html_(self) -> str:
         """A table of the new classes for notebooks, below the counts and the expected accuracy."""
-        summaries = self.classes_table()
-        new = sorted((row for row in summaries if not row.known and row.rows), key=lambda row: -row.rows)
-        lines = [*_counts(self, len(new)), f"<p>{_expected_accuracy(self.model)}</p>"]
-        if new:
-            names = ("new class", "rows", "confidence", "stability", "keywords")
-            lines += ["<table><thead><tr>", *(f"<th>{name}</th>" for name in names), "</tr></thead><tbody>"]
-            for row in new[:_SHOWN_CLASSES]:
-                cells = (
-                    row.name,
-                    f"{row.rows:,}",
-                    _percent(row.mean_confidence),
-                    _percent(row.stability),
-                    ", ".join(row.keywords),
-                )
-                lines += ["<tr>", *(f"<td>{html.escape(str(cell))}</td>" for cell in cells), "</tr>"]
-            lines.append("</tbody></table>")
-        if len(new) > _SHOWN_CLASSES:
-            lines.append(f"<p>… and {len(new) - _SHOWN_CLASSES:,} more new classes</p>")
-        return f"<div>{''.join(lines)}</div>"
+        return classes_as_html(self)
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a pandas DataFrame: the columns of `export`, and the metadata columns of the features.
+
+        Columns of classes are categorical, and so are metadata columns of texts that repeat. A metadata column with the
+        name of another column gets the prefix "data_".
+
+        Returns
+        -------
+        pandas.DataFrame
+            One line per row, in the order of the features.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        return rows_as_data_frame(self)
 
     def classes_table(self) -> list[ClassSummary]:
         """Summarise the classes, in the order of `classes`.
@@ -428,6 +431,7 @@ class Discovery:
                 copy_of(features, place / FEATURES_FILE)
         if features is not None:
             features.unlink()
+        object.__setattr__(self, "folder", full_path(folder))  # where it is, not what it is
 
     @classmethod
     def load(cls, folder: StrPath) -> Discovery:
@@ -461,7 +465,15 @@ class Discovery:
             {name: from_json_value(value) for name, value in step.items()} for step in read_history(place)
         ]
         model.labels_ = assignments.labels
-        loaded = cls(assignments, model, facts["provenance"], predictor.space, stable, suggested_names=suggested)
+        loaded = cls(
+            assignments,
+            model,
+            facts["provenance"],
+            predictor.space,
+            stable,
+            suggested_names=suggested,
+            folder=full_path(place),
+        )
         if stable is not None:
             model.stability_ = stable
         if isinstance(model, InfoMaxEstimator):
@@ -469,34 +481,6 @@ class Discovery:
             quality = assignments.label_quality
             model.label_quality_ = np.full(len(loaded), np.nan, np.float32) if quality is None else quality
         return loaded
-
-
-def _counts(discovery: Discovery, n_new: int) -> list[str]:
-    """One line of counts for `_repr_html_`."""
-    rows = discovery.assignments
-    unlabelled = ~rows.labelled
-    to_known, rejected = int((rows.known & unlabelled).sum()), int((rows.left_out & unlabelled).sum())
-    to_new = int(unlabelled.sum()) - to_known - rejected
-    counts = [
-        plural(len(discovery), "row"),
-        f"{int(rows.labelled.sum()):,} labelled",
-        f"{to_known:,} assigned to {plural(len(discovery.model.known_classes_), 'known class')}",
-        f"{to_new:,} to {plural(n_new, 'new class')}",
-        *([f"{rejected:,} rejected"] if rejected else []),
-    ]
-    return [f"<p><b>Discovery</b>: {', '.join(counts)}</p>"]
-
-
-def _expected_accuracy(model: DiscoveryEstimator) -> str:
-    """The expected accuracy on known classes for `_repr_html_`."""
-    if getattr(model, "n_members_", 1) == 1:
-        return "Single fit: the confidence is not calibrated."
-    accuracy = _percent(getattr(model, "expected_accuracy_", math.nan))
-    return f"Expected accuracy on known classes: {accuracy} (committee of {model.n_members_})"
-
-
-def _percent(share: float) -> str:
-    return "—" if math.isnan(share) else f"{share:.0%}"
 
 
 def _stability(stored: list[float | None] | None) -> NDArray[np.float64] | None:

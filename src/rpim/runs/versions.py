@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
 from rpim._common.files import RUN_FILE
-from rpim.data.labels import unlabelled_rows
+from rpim.data.labels import label_array, unlabelled_rows
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.decision_store import Store, Timeline
 from rpim.runs.decisions import NO_CLASS, BoolArray, IntArray, Move, State
@@ -72,6 +72,10 @@ class LabelIssues:
         rows = self.rows
         is_open = ~decided[rows] & ~now.junk[rows] & (suggested >= 0) & (suggested != now.class_of[rows])
         return LabelIssues(rows[is_open], suggested[is_open], self.quality[is_open])
+
+
+def _number_of(name: str, state: State) -> int | None:
+    return next((number for number, info in state.classes.items() if info.name == name), None)
 
 
 def _merged_into(number: int, fitted: State, now: State) -> int:
@@ -195,8 +199,35 @@ class Versions:
             self._move(active, np.sort(issues.rows[chosen][issues.suggested[chosen] == number]), number)
         return len(chosen)
 
-    def _move(self, number: int, rows: IntArray, to: int) -> None:
-        self.timeline.decide(number, lambda state: Move(rows, to), uuid.uuid4().hex)
+    def take_labels(self, labels: Sequence[Any]) -> int:
+        """Move rows to the classes of their labels, in the active version; return their number.
+
+        A class that does not exist is made. Rows of which a person said so before are not counted.
+
+        Parameters
+        ----------
+        labels : sequence of N values
+            In the order of the rows; None, NaN, -1 or "" for rows without a label.
+        """
+        active = self.active
+        given = label_array(labels, "labels", len(self))
+        wanted = np.where(unlabelled_rows(given), "", given.astype(str)).astype(object)
+        state, said = self.state(active), self[active].labelled | self._decided(active)
+        is_new = (wanted != "") & ~(said & ~state.junk & (wanted == np.array(state.names(), dtype=object)))
+        for name in dict.fromkeys(wanted[is_new].tolist()):
+            state.available_name(name, but=_number_of(name, state))  # before the first decision
+        for name in dict.fromkeys(wanted[is_new].tolist()):
+            rows, to = np.flatnonzero(is_new & (wanted == name)).astype(np.int32), _number_of(name, self.state(active))
+            self._move(active, rows, to, name)
+        return int(is_new.sum())
+
+    def _move(self, number: int, rows: IntArray, to: int | None, name: str = "") -> None:
+        """Move rows of a version to a class, or to a new one of this name."""
+
+        def make(state: State) -> Move:
+            return Move(rows, state.next_class, state.available_name(name)) if to is None else Move(rows, to)
+
+        self.timeline.decide(number, make, uuid.uuid4().hex)
 
     def _decided(self, number: int) -> BoolArray:
         """Rows assigned by a person, in this version or one of its parents."""

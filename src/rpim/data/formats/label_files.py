@@ -14,6 +14,7 @@ from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, must_exist, reading
 from rpim._common.npy import load_npy, open_npz
 from rpim.data.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
+from rpim.data.formats.annotation_files import read_annotations
 from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
 
@@ -70,16 +71,25 @@ def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
 def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
     path = Path(given)
     suffix = path.suffix.lower()
-    if label_column is not None and suffix in (".npy", ".json"):
-        raise InputError(f"--label-column (label_column) is for files with columns, but {path} has none: leave it out.")
+    no_columns = f"--label-column (label_column) is for files with columns, but {path} has none: leave it out."
+    if label_column is not None and suffix == ".npy":
+        raise InputError(no_columns)
     must_exist(path)
     if suffix == ".npy":
         return _LabelTable(load_npy(path))
     if suffix == ".json":
         with reading(path):
             labels = json.loads(path.read_text(encoding="utf-8-sig"))
+        annotated = read_annotations(path, labels, ids.tolist(), label_column)
+        if annotated is not None:
+            return _LabelTable(annotated.labels, annotated.ids)
+        if label_column is not None:
+            raise InputError(no_columns)
         if not isinstance(labels, list):
-            raise InputError(f"{path} holds a JSON {type(labels).__name__}: give a list with one label per row.")
+            raise InputError(
+                f"{path} holds a JSON {type(labels).__name__}: give a list with one label per row, Label Studio's JSON "
+                "export, or samples.json of FiftyOne."
+            )
         return _LabelTable(labels)
     if suffix in (*CSV_SUFFIXES, ".txt"):
         return _read_csv(CsvFile.of(given), ids, label_column, with_columns)
@@ -107,12 +117,21 @@ def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_
             raise _no_label_column(path, names)
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
-            return _LabelTable(column_values(file.read(columns=[label_name]).column(label_name)))
+            table = file.read(columns=[label_name])
+            return _LabelTable(_class_names(schema, label_name, column_values(table.column(label_name))))
         others = metadata_names(names, [str(id_name), label_name]) if with_columns else []
         others = [name for name in others if is_scalar(schema.field(name).type)]
         table = file.read(columns=[label_name, id_name, *others])
         columns = {name: scalar_values(table.column(name)) for name in others}
-        return _LabelTable(column_values(table.column(label_name)), table.column(id_name).to_pylist(), columns)
+        labels = _class_names(schema, label_name, column_values(table.column(label_name)))
+        return _LabelTable(labels, table.column(id_name).to_pylist(), columns)
+
+
+def _class_names(schema: Any, column: str, values: Any) -> Any:
+    """The names of classes that Hugging Face datasets number (ClassLabel); other values as they are."""
+    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    names = about.get("info", {}).get("features", {}).get(column, {}).get("names")
+    return values if names is None else [None if code is None or code < 0 else names[code] for code in values]
 
 
 def _read_csv(file: CsvFile, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
