@@ -62,7 +62,7 @@ def test_a_decision_comes_back_as_a_data_frame(animals):
 
 def test_a_discovery_in_memory_is_saved_where_the_user_says_and_found_again(discovery, tmp_path, capsys):
     run = tmp_path / "run"
-    with rpim.explore(discovery, run, open_browser=False) as opened:
+    with discovery.explore(run, open_browser=False) as opened:
         rename(opened, "foxes")
     assert capsys.readouterr().out == f"The discovery was saved to {run}, with all decisions about it.\n"
     for again in (discovery, run, Discovery.load(run)):

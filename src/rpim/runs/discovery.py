@@ -217,6 +217,25 @@ class Discovery:
         """
         return rows_as_data_frame(self)
 
+    def explore(self, run: StrPath | None = None, **options: Any) -> Any:
+        """Open the explorer in the notebook or in the browser: `rpim.explore` of this discovery.
+
+        Parameters
+        ----------
+        run : path, optional
+            The folder to save the discovery in, if it was neither saved nor loaded.
+        **options
+            Those of `rpim.explore`.
+
+        Returns
+        -------
+        Explorer
+            The open explorer: `url`, `decisions()`, `close()`; also a context manager.
+        """
+        import rpim  # the public function: the explorer is a layer above this one
+
+        return rpim.explore(self, run, **options)
+
     def classes_table(self) -> list[ClassSummary]:
         """Summarise the classes, in the order of `classes`.
 
