@@ -293,7 +293,9 @@ def export(
     run: Run,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --decisions supports more formats."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=".csv or .parquet; --decisions and --hierarchy have other formats."
+        ),
     ],
     decisions: Annotated[
         bool,
@@ -301,6 +303,9 @@ def export(
             "--decisions",
             help="Export the decisions made in rpim explore: .csv, .parquet, .jsonl, Label Studio .json, or a folder.",
         ),
+    ] = False,
+    hierarchy: Annotated[
+        bool, typer.Option("--hierarchy", help="Export the tree of the classes: .json, or .nwk (Newick).")
     ] = False,
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
@@ -317,8 +322,15 @@ def export(
     """Write the class of every row, its confidence and the runner-up to one file."""
     if link and not decisions:
         raise InputError("--link is for a folder of images, which --decisions writes: add it, or leave --link out.")
+    if hierarchy and decisions:
+        raise InputError("--decisions and --hierarchy are two exports: give one of them.")
+    from rpim._common.files import check_export
     from rpim.data.formats import tables
 
+    if hierarchy:
+        check_export(output, overwrite, (".json", ".nwk"))
+        chosen_version(run, version, as_found)[0].hierarchy().write(output, overwrite=overwrite)
+        return
     if decisions:
         from rpim.explorer.exports import export_run
 
@@ -329,8 +341,6 @@ def export(
         with tables.raw_csv(raw_csv):
             echo(export_run(run, output, images, version=version, link=link, overwrite=overwrite))
         return
-    from rpim._common.files import check_export
-
     check_export(output, overwrite)
     discovery, _ = chosen_version(run, version, as_found)
     with tables.raw_csv(raw_csv):
