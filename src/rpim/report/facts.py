@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import end_of, plural, short
+from rpim._common.errors import InputError, end_of, plural, short
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
@@ -81,6 +81,39 @@ class LabelIssueItem:
     """Index of the suggested class."""
     quality: float
     """Label quality: the out-of-bag probability of the given label."""
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A group of classes shown in the report, or a class: then `number` is its index."""
+
+    name: str
+    rows: int
+    n_classes: int
+    n_new: int
+    children: list[TreeNode]
+    number: int = -1
+
+
+def class_tree(discovery: Discovery) -> list[TreeNode]:
+    """The tree of the classes at the levels that people read; empty with fewer than two classes."""
+    try:
+        tree = discovery.hierarchy()
+    except InputError:
+        return []
+    number = {name: k for k, name in enumerate(discovery.classes.tolist())}
+
+    def group(node: int, levels: list[int]) -> TreeNode:
+        leaves = tree.leaves(node)
+        if len(leaves) == 1:
+            k = leaves[0]
+            return TreeNode(tree.names[k], tree.rows[k], 1, int(not tree.known[k]), [], number[tree.classes[k]])
+        inside = set(leaves)
+        below = [one for one in tree.nodes_at(levels[0]) if inside.issuperset(tree.leaves(one))]
+        rows, n_new = sum(tree.rows[k] for k in leaves), sum(not tree.known[k] for k in leaves)
+        return TreeNode(tree.names[node], rows, len(leaves), n_new, [group(one, levels[1:]) for one in below])
+
+    return group(tree.root, [*tree.levels(), len(tree.classes)]).children
 
 
 def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) -> list[str]:
