@@ -7,7 +7,7 @@ FOLDER is that of benchmarks/protocol.py. After a first fit, n of its unlabelled
 with the same K follows; a label of an unknown class makes it a known one. A third of the unlabelled rows, drawn by the
 seed, is held out: no strategy may choose them, and accuracy is measured on them alone, so that every strategy is judged
 by the same rows, none of which was labelled. Held-out rows take part in the fits, without labels. Known and Unknown are
-those of the first fit. Cells that are done are not run again; the first fits are kept in ``--cache``.
+those of the first fit. Cells that are done are not run again; the first fits are kept in ``--runs``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from cells import Cell, add_cell, is_done, read_cells
-from protocol import DATA_SETS, Case, load
+from protocol import DATA_SETS, Case, kept_fit, load
 from rpim import RPIM, gcd_accuracy
 from rpim.runs.assignments import class_codes
 from rpim.runs.suggestions import choose_rows
@@ -46,16 +46,12 @@ def fit(case: Case, y: np.ndarray, n_members: int) -> RPIM:
         return RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, y)
 
 
-def first_fit(case: Case, n_members: int, file: Path) -> FirstFit:
-    """What the strategies see: the class of every row, its confidence, and its embedding; kept in a file."""
-    if not file.exists():
-        model = fit(case, case.y, n_members)
-        codes = class_codes(model.labels_, model.classes_)
-        confidence = model.predict_proba(case.X)[np.arange(len(codes)), codes]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, labels=model.labels_, codes=codes, confidence=confidence, vectors=model.transform(case.X))
-    with np.load(file) as stored:
-        return dict(stored)
+def first_fit(case: Case, n_members: int, run: Path) -> FirstFit:
+    """What the strategies see: the class of every row, its confidence, and its embedding."""
+    found = kept_fit(case, n_members, run)
+    codes = class_codes(found.labels, found.classes)
+    vectors = found.model.transform(case.X.astype(np.float32))
+    return {"labels": found.labels, "codes": codes, "confidence": found.confidence, "vectors": vectors}
 
 
 def by_suggestion(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
@@ -131,7 +127,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:3])
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/suggest.jsonl"))
-    parser.add_argument("--cache", type=Path, default=Path("build/suggest"))
+    parser.add_argument("--runs", type=Path, default=Path("build/fits"), help="where the first fits are kept")
     chosen = parser.parse_args()
     for n, seed, data_set in [(n, s, d) for n in chosen.numbers for s in chosen.seeds for d in chosen.sets]:
         key = {"data_set": data_set, "seed": seed, "members": chosen.members}
@@ -140,7 +136,7 @@ def main() -> None:
             continue
         case = load(chosen.data, data_set, seed)
         held_out = held_out_rows(case, seed)
-        first = first_fit(case, chosen.members, chosen.cache / f"{data_set}-{seed}-{chosen.members}.npz")
+        first = first_fit(case, chosen.members, chosen.runs / f"{data_set}-{seed}-{chosen.members}")
         start = {**key, "strategy": "none", "n": 0}
         if not is_done(chosen.output, start):
             add_cell(chosen.output, {**start, **measure(case, first["labels"], held_out)})

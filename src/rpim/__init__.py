@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from rpim.report.page import write_report
     from rpim.runs.current_version import load_version
     from rpim.runs.discovery import Discovery
+    from rpim.runs.hierarchy import Hierarchy
     from rpim.runs.predictor import Predictor
+    from rpim.runs.suggestions import Suggestion
 
 __all__ = [
     "GCD",
@@ -50,6 +52,7 @@ __all__ = [
     "UNO",
     "Discovery",
     "FeatureSet",
+    "Hierarchy",
     "InfoMaxObjective",
     "InputError",
     "KMeans",
@@ -58,6 +61,7 @@ __all__ = [
     "RowFiles",
     "SelfTraining",
     "SpreadLabels",
+    "Suggestion",
     "__version__",
     "confusion_figure",
     "embed",
@@ -105,7 +109,9 @@ _MODULES = {
     "report.page": ["write_report"],
     "runs.current_version": ["load_version"],
     "runs.discovery": ["Discovery"],
+    "runs.hierarchy": ["Hierarchy"],
     "runs.predictor": ["Predictor"],
+    "runs.suggestions": ["Suggestion"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

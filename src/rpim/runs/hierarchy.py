@@ -25,8 +25,8 @@ NAME_WORDS = 2
 """Number of keywords, or of classes, in the name of a group."""
 MIN_SHARED = 0.34
 """A keyword names a group if this share of its classes has it."""
-CONFUSION_WEIGHT = 1.0
-"""Weight of confusion beside that of prototypes."""
+CONFUSION_WEIGHT = 6.0
+"""How much confusion shortens a distance."""
 SMALL, LARGE = 6, 24
 """With fewer classes than SMALL no groups are shown, from LARGE on groups of groups."""
 
@@ -52,7 +52,7 @@ class Hierarchy:
 
     Node k < n is the class k; node n + i is made by merge i. The last node is the root.
 
-    Attributes
+    Parameters
     ----------
     classes : list
         The n classes, in the user's label type.
@@ -77,7 +77,7 @@ class Hierarchy:
 
     @property
     def root(self) -> int:
-        """The number of the root."""
+        """The number of the root node."""
         return len(self.names) - 1
 
     def children(self, node: int) -> list[int]:
@@ -170,7 +170,7 @@ class Hierarchy:
         ]
 
     def levels(self) -> list[int]:
-        """Numbers of groups at which people read the tree, the coarsest first.
+        """Choose the numbers of groups at which people read the tree, the coarsest first.
 
         Returns
         -------
@@ -266,7 +266,7 @@ def build_hierarchy(
     assignments : Assignments
         The rows, with their runner-up: what the model confuses.
     model : estimator
-        The fitted estimator, with its prototypes.
+        The fitted estimator, with exemplars or prototypes.
     summaries : sequence of ClassSummary
         The classes, in the order of ``model.classes_``.
 
@@ -280,7 +280,7 @@ def build_hierarchy(
         had = f"Only the class {summaries[with_rows[0]].name!r} has rows" if with_rows else "No class has rows"
         raise InputError(f"{had}, so there is no tree: it takes two, so fit with more classes.")
     distances = class_distances(assignments, model)[np.ix_(with_rows, with_rows)]
-    found = linkage(distances[np.triu_indices(len(with_rows), 1)], "average")
+    found = linkage(distances[np.triu_indices(len(with_rows), 1)], "ward")
     merges = [(int(a), int(b)) for a, b, _, _ in found.tolist()]
     leaves = [summaries[k] for k in with_rows]
     names = _names(leaves, merges)
@@ -296,19 +296,34 @@ def build_hierarchy(
 
 
 def class_distances(assignments: Assignments, model: DiscoveryEstimator) -> NDArray[np.float64]:
-    """The distance of each two classes: small if their prototypes are similar, or if rows waver between them. (K, K)"""
-    prototypes = class_prototypes(model).double().numpy()
-    prototypes = prototypes - prototypes.mean(axis=0)
-    lengths = np.linalg.norm(prototypes, axis=1, keepdims=True)
-    unit = prototypes / np.where(lengths > 0, lengths, 1.0)
-    similarity = unit @ unit.T  # (K, K)
-    affinity = confusion(assignments, model.classes_)
-    distances = (1.0 - similarity) - CONFUSION_WEIGHT * np.sqrt(affinity)
-    distances = (distances + distances.T) / 2
-    shortest = distances[~np.eye(len(distances), dtype=bool)].min(initial=0.0)
-    distances -= min(shortest, 0.0)
+    """The distance of each two classes: small if they are similar, or if rows waver between them. (K, K)"""
+    vectors = class_vectors(model)
+    has_vector = vectors.any(axis=1)
+    centred = np.where(has_vector[:, None], vectors - vectors[has_vector].mean(axis=0), 0.0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    unit = centred / np.where(lengths > 0, lengths, 1.0)
+    apart = (1.0 - unit @ unit.T).clip(min=0.0)  # 1 for a class without a vector
+    distances = np.sqrt(apart * np.exp(-CONFUSION_WEIGHT * np.sqrt(confusion(assignments, model.classes_))))
     np.fill_diagonal(distances, 0.0)
     return np.asarray(distances)
+
+
+def class_vectors(model: DiscoveryEstimator) -> NDArray[np.float64]:
+    """The mean refined embedding of the exemplars of each class, or without any its prototype. (K, D)
+
+    Zeros for a class that was made by hand.
+    """
+    exemplars = getattr(model, "exemplars_", None)
+    if exemplars is None or not len(exemplars.rows):
+        prototypes: NDArray[np.float64] = class_prototypes(model).double().numpy()
+        return prototypes
+    rows = model.head_.transform(exemplars.rows.to(model.head_.prototypes)).detach().cpu().double().numpy()
+    of_prototype = getattr(model, "class_of_prototype_", np.arange(len(model.head_.prototypes)))
+    codes = of_prototype[exemplars.classes.cpu().numpy()]
+    summed = np.zeros((len(model.classes_), rows.shape[1]))
+    np.add.at(summed, codes, rows)
+    means: NDArray[np.float64] = summed / np.bincount(codes, minlength=len(summed)).clip(min=1)[:, None]
+    return means
 
 
 def confusion(assignments: Assignments, classes: NDArray[Any]) -> NDArray[np.float64]:

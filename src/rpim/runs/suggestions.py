@@ -27,7 +27,7 @@ MAX_ROWS = 30_000
 class Suggestion(NamedTuple):
     """A row to label next.
 
-    Attributes
+    Parameters
     ----------
     row : int
         Its number among the rows of the discovery.
