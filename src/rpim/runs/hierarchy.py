@@ -353,10 +353,15 @@ def _names(leaves: Sequence[ClassSummary], merges: Sequence[tuple[int, int]]) ->
         if shared:
             names.append(", ".join(shared))
             continue
-        largest = sorted(group, key=lambda k: (not leaves[k].known, -leaves[k].rows))[:NAME_WORDS]
-        more = f" and {len(group) - NAME_WORDS} more" if len(group) > NAME_WORDS else ""
-        names.append(", ".join(short(titles[k], 40) for k in largest) + more)
+        names.append(name_by_classes(group, titles, [one.known for one in leaves], [one.rows for one in leaves]))
     return names
+
+
+def name_by_classes(group: Sequence[int], titles: Sequence[str], known: Sequence[bool], rows: Sequence[int]) -> str:
+    """The names of the largest classes of a group, known ones first, and how many more there are."""
+    largest = sorted(group, key=lambda k: (not known[k], -rows[k]))[:NAME_WORDS]
+    more = f" and {len(group) - NAME_WORDS} more" if len(group) > NAME_WORDS else ""
+    return ", ".join(short(titles[k], 40) for k in largest) + more
 
 
 def title(one: ClassSummary) -> str:
