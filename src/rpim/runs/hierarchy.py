@@ -211,7 +211,8 @@ class Hierarchy:
         str
             One line, which programs for trees read.
         """
-        n, made = len(self.classes), []
+        n = len(self.classes)
+        made: list[str] = []
         heights = [0.0] * n + self.heights
         above = {child: heights[n + i] for i, pair in enumerate(self.merges) for child in pair}
         for node, name in enumerate(self.names):
@@ -298,7 +299,7 @@ def build_hierarchy(
 def class_distances(assignments: Assignments, model: DiscoveryEstimator) -> NDArray[np.float64]:
     """The distance of each two classes: small if they are similar, or if rows waver between them. (K, K)"""
     vectors = class_vectors(model)
-    has_vector = vectors.any(axis=1)
+    has_vector: NDArray[np.bool_] = np.asarray(vectors.any(axis=1))
     centred = np.where(has_vector[:, None], vectors - vectors[has_vector].mean(axis=0), 0.0)
     lengths = np.linalg.norm(centred, axis=1, keepdims=True)
     unit = centred / np.where(lengths > 0, lengths, 1.0)

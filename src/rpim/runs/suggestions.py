@@ -149,7 +149,8 @@ def _central(rows: NDArray[np.int64], vectors: NDArray[np.float32], quota: int) 
         if len(own):
             picked.append(own[distances[own].argmin()])
     others = np.setdiff1d(np.arange(len(rows)), picked)[: quota - len(picked)]  # copies of rows, if there are too few
-    return rows[np.concatenate([np.array(picked, dtype=np.int64), others])]
+    found_rows: NDArray[np.int64] = rows[np.concatenate([np.array(picked, dtype=np.int64), others])]
+    return found_rows
 
 
 def _spread(rows: NDArray[np.int64], confidence: NDArray[np.float32], quota: int) -> NDArray[np.int64]:
@@ -209,7 +210,7 @@ def write_suggestions(
         "confidence": assignments.confidence[rows],
         "runner_up": assignments.runner_up[rows],
         "runner_up_confidence": assignments.runner_up_confidence[rows],
-        "label": np.ma.masked_all(len(rows), dtype="U1"),
+        "label": np.ma.masked_array(np.full(len(rows), ""), mask=True),
     }
     with new_table(check_export(path, overwrite), overwrite=overwrite) as table:
         table.append(columns)
