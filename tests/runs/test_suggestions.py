@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 
 from rpim import Discovery, FeatureSet, InputError
 from rpim.runs import suggestions
+from rpim.runs.decisions import Move
 from rpim.runs.suggestions import choose_rows
+from rpim.runs.versions import Versions
 
 FAST = (
     "--n-classes",
@@ -91,6 +94,26 @@ def test_a_large_run_is_sampled_within_each_class(animals, monkeypatch):
     monkeypatch.setattr(suggestions, "MAX_ROWS", 1)
     rows = Discovery.load(animals).suggest(4, FeatureSet.read(animals.parent / "animals.npz"))
     assert {one.predicted for one in rows[:2]} == {"new-1", "new-2"}
+
+
+def test_excluded_rows_are_not_suggested(animals):
+    found = Discovery.load(animals)
+    first = [one.id for one in found.suggest(5)]
+    assert {one.id for one in found.suggest(5, exclude=first)}.isdisjoint(first)
+    unlabelled = found.ids[~found.assignments.labelled]
+    with pytest.raises(InputError, match="none to label"):
+        found.suggest(1, exclude=unlabelled)
+
+
+def test_what_a_person_has_decided_is_not_asked_again(animals, command):
+    moved = Discovery.load(animals).suggest(3)
+    versions = Versions(animals)
+    with contextlib.closing(versions.store):
+        rows = np.sort([one.row for one in moved]).astype(np.int32)
+        versions.timeline.decide(0, lambda state: Move(rows, 0), "key")
+    assert command("suggest", animals, "-n", 5, "-o", "rows.csv")[0] == 0
+    with open("rows.csv") as file:
+        assert {line["id"] for line in csv.DictReader(file)}.isdisjoint(one.id for one in moved)
 
 
 def test_other_rows_than_those_of_the_run_are_refused(animals):
@@ -192,6 +215,8 @@ def test_added_labels_keep_the_others(tmp_path, labels, more, after):
         ("id,label\n1,wren\n", "has the label 'wren', but the other labels are numbers"),
         ("id,label\n9,4\n", "has 1 ids that the features have not"),
         ("id,label\n1,\n", "has no label yet"),
+        ("id,class\n1,4\n", "has no column label, labels or y among id, class: call one of them label"),
+        ("id,label,y\n1,4,5\n", r"several columns for labels \(label, y\): keep one\."),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(tmp_path, more, message):

@@ -43,7 +43,7 @@ def suggest(
             raise
         rows, why = None, f"rpim: near-duplicates cannot be avoided without the features. {error}"
     try:
-        found = discovery.suggest(n, rows)
+        found = discovery.suggest(n, rows, exclude=chosen.decided_ids())
     except InputError as error:
         raise InputError(str(error).replace(f"n={n}", f"-n {n}")) from error
     with tables.raw_csv(raw_csv):

@@ -271,7 +271,7 @@ class Discovery:
         """
         return ranked_issues(self.assignments)
 
-    def suggest(self, n: int = 50, features: FeatureSet | None = None) -> list[Suggestion]:
+    def suggest(self, n: int = 50, features: FeatureSet | None = None, *, exclude: ArrayLike = ()) -> list[Suggestion]:
         """Suggest the rows to label next: of every new class, then where errors are expected.
 
         A label of a new class names it. Within a class, the rows are typical of different parts of it.
@@ -282,6 +282,8 @@ class Discovery:
             Number of rows.
         features : FeatureSet, optional
             The rows of the discovery, in order. Without them near-duplicates cannot be avoided.
+        exclude : array-like
+            Ids of rows not to suggest, such as those that are being labelled.
 
         Returns
         -------
@@ -293,7 +295,7 @@ class Discovery:
         InputError
             If there are fewer than `n` unlabelled rows.
         """
-        return suggest(self.assignments, self.model, n, features)
+        return suggest(self.assignments, self.model, n, features, exclude)
 
     def write_suggestions(self, suggestions: Sequence[Suggestion], path: StrPath, *, overwrite: bool = False) -> None:
         """Write rows to label to a .csv or .parquet file, with an empty column label.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rpim._common.errors import InputError, plural
 from rpim._common.files import StrPath, check_export
@@ -54,8 +54,8 @@ class Suggestion(NamedTuple):
     runner_up_confidence: float
 
 
-def candidates(assignments: Assignments, n: int) -> NDArray[np.int64]:
-    """The rows that can be suggested: unlabelled, and not rejected.
+def candidates(assignments: Assignments, n: int, exclude: ArrayLike = ()) -> NDArray[np.int64]:
+    """The rows that can be suggested: unlabelled, not rejected, and without those whose ids are excluded.
 
     Raises
     ------
@@ -64,7 +64,10 @@ def candidates(assignments: Assignments, n: int) -> NDArray[np.int64]:
     """
     if n < 1:
         raise InputError(f"n={n} is too few: give at least 1.")
+    left = set(np.asarray(exclude).tolist())
     rows = np.flatnonzero(~assignments.labelled & ~assignments.left_out)
+    if left:
+        rows = rows[[name not in left for name in assignments.ids[rows].tolist()]]
     if not len(rows):
         raise InputError("Every row of the run is labelled or rejected, so there is none to label: add rows.")
     if n > len(rows):
@@ -160,10 +163,14 @@ def _spread(rows: NDArray[np.int64], confidence: NDArray[np.float32], quota: int
 
 
 def suggest(
-    assignments: Assignments, model: DiscoveryEstimator, n: int, features: FeatureSet | None = None
+    assignments: Assignments,
+    model: DiscoveryEstimator,
+    n: int,
+    features: FeatureSet | None = None,
+    exclude: ArrayLike = (),
 ) -> list[Suggestion]:
     """Suggest n rows to label next, the most useful first; see `Discovery.suggest`."""
-    rows = candidates(assignments, n)
+    rows = candidates(assignments, n, exclude)
     codes = class_codes(assignments.labels[rows], model.classes_)
     vectors = None
     if features is not None:

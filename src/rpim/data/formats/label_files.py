@@ -19,6 +19,7 @@ from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
 from rpim.data.labels import label_array, unlabelled_rows
 
+_OPTION = "--label-column (label_column)"
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
 
 
@@ -58,7 +59,11 @@ def read_added_labels(path: StrPath, ids: NDArray[Any], labels: NDArray[Any] | N
     InputError
         If the file has no label, or text where the labels there are numbers.
     """
-    found = label_array(read_labels(path, ids, None), "labels", len(ids))
+    try:
+        found = label_array(read_labels(path, ids, None), "labels", len(ids))
+    except InputError as error:  # --label-column is that of the data
+        said = str(error).replace(f"name one with {_OPTION}", "call one of them label")
+        raise InputError(said.replace(f" or choose with {_OPTION}", "")) from error
     is_new = ~unlabelled_rows(found)
     if not is_new.any():
         raise InputError(f"{path} has no label yet: fill in its column label for some rows.")
@@ -118,10 +123,7 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_colu
 
 
 def _no_label_column(path: Path, names: Sequence[str]) -> InputError:
-    return InputError(
-        f"{path} has no column label, labels or y among {', '.join(names)}: name one with --label-column "
-        "(label_column)."
-    )
+    return InputError(f"{path} has no column label, labels or y among {', '.join(names)}: name one with {_OPTION}.")
 
 
 def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:
