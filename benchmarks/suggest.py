@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,10 +89,11 @@ def measure(case: Case, labels: np.ndarray, held_out: np.ndarray) -> Cell:
 
 
 def table(cells: list[Cell]) -> str:
-    """A row for each number of labels and data set: All of each strategy, and the gain over random choice."""
+    """A row for each number of labels and data set: accuracies of the strategies, and gains over random choice."""
     names = [name for name in ("none", *STRATEGIES) if any(cell["strategy"] == name for cell in cells)]
-    lines = ["| labels | data set | seeds | " + " | ".join(names) + " | gain |", "|---" * (4 + len(names)) + "|"]
-    gains: dict[int, list[float]] = {}
+    lines = [f"| labels | data set | seeds | {' | '.join(names)} | gain | gain, all unlabelled rows |"]
+    lines.append("|---" * (5 + len(names)) + "|")
+    gains: dict[int, list[list[float]]] = {}
     for n, data_set in sorted({(cell["n"], cell["data_set"]) for cell in cells if cell["n"]}):
         of_seed = {
             (cell["strategy"], cell["seed"]): cell
@@ -103,18 +103,24 @@ def table(cells: list[Cell]) -> str:
         seeds = [s for name, s in of_seed if name == "suggest" and ("random", s) in of_seed]
         if not seeds:
             continue
-
-        def shares(name: str, of_seed: dict[Any, Cell] = of_seed, seeds: list[int] = seeds) -> str:
-            found = [of_seed[name, s] for s in seeds if (name, s) in of_seed]
-            means = [100 * np.mean([cell[part] for cell in found]) for part in ("all", "known", "unknown")]
-            missing = f" ({len(found)})" if len(found) < len(seeds) else ""
-            return "/".join(f"{mean:.1f}" for mean in means) + missing if found else ""
-
-        gain = 100 * float(np.mean([of_seed["suggest", s]["all"] - of_seed["random", s]["all"] for s in seeds]))
+        shown = [_shares([of_seed[name, s] for s in seeds if (name, s) in of_seed], len(seeds)) for name in names]
+        gain = [
+            100 * float(np.mean([of_seed["suggest", s][part] - of_seed["random", s][part] for s in seeds]))
+            for part in ("all", "all_unlabelled")
+        ]
         gains.setdefault(n, []).append(gain)
-        lines.append(f"| {n} | {data_set} | {len(seeds)} | " + " | ".join(map(shares, names)) + f" | {gain:+.1f} |")
-    lines += [f"| {n} | mean | | " + " | " * len(names) + f"{np.mean(of_n):+.1f} |" for n, of_n in gains.items()]
+        lines.append(f"| {n} | {data_set} | {len(seeds)} | {' | '.join(shown)} | {gain[0]:+.1f} | {gain[1]:+.1f} |")
+    for n, of_sets in gains.items():
+        held_out, everywhere = np.mean(of_sets, axis=0)
+        lines.append(f"| {n} | mean | {' | ' * len(names)} | {held_out:+.1f} | {everywhere:+.1f} |")
     return "\n".join(lines)
+
+
+def _shares(cells: list[Cell], n_seeds: int) -> str:
+    """All/Known/Unknown, and the number of seeds if some are missing."""
+    means = [100 * float(np.mean([cell[part] for cell in cells])) for part in ("all", "known", "unknown") if cells]
+    missing = f" ({len(cells)})" if 0 < len(cells) < n_seeds else ""
+    return "/".join(f"{mean:.1f}" for mean in means) + missing
 
 
 def main() -> None:
