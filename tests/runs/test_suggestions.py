@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rpim import Discovery, FeatureSet, InputError
+from rpim import RPIM, Discovery, FeatureSet, InputError, KMeans, SpreadLabels
 from rpim.runs import suggestions
 from rpim.runs.decisions import Move
 from rpim.runs.suggestions import choose_rows
@@ -223,3 +224,18 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, more, message):
     features = FeatureSet.from_arrays(np.eye(3), labels=[4, -1, 5])
     with pytest.raises(InputError, match=message):
         features.with_labels(labels_file(tmp_path, more))
+
+
+@pytest.mark.parametrize("method", [KMeans, SpreadLabels])
+def test_other_methods_have_suggestions_and_a_tree_too(animals_features, method):
+    model = method(n_classes=5, random_state=0).fit(animals_features.rows(), animals_features.labels)
+    found = Discovery.from_fit(model, animals_features)
+    assert {one.predicted for one in found.suggest(4, animals_features)[:2]} == {"new-1", "new-2"}
+    assert sorted(name for group in found.hierarchy().cut(2) for name in group.classes) == sorted(found.classes)
+
+
+def test_without_any_label_every_group_is_new(animals_features):
+    features = dataclasses.replace(animals_features, labels=None)
+    model = RPIM(5, n_members=1, n_init=1, max_iter=15, random_state=0).fit(features.rows())
+    rows = Discovery.from_fit(model, features).suggest(5, features)
+    assert sorted(one.predicted for one in rows) == [0, 1, 2, 3, 4]
