@@ -7,13 +7,14 @@ has no published list of them) and which half of their training rows keeps its l
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
 
-from rpim import FeatureSet
+from rpim import RPIM, Discovery, FeatureSet
 from rpim.benchmark.entries import read_splits
 from rpim.benchmark.protocol import KNOWN_SHARE, labelled_share, make_case, split_features
 
@@ -63,6 +64,17 @@ def load(folder: Path, name: str, seed: int, known_share: float | None = None) -
         split = read_splits(folder / "splits" / "class_splits.json").of(listed)
     case = make_case(parts, seed, split, known_share or KNOWN_SHARE)
     return Case(case.features.X, case.y, case.truth, case.known, len(parts.present))
+
+
+def kept_fit(case: Case, n_members: int, run: Path) -> Discovery:
+    """A committee of this size on a case; its run folder is kept, and read the next time."""
+    if not run.exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model = RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, case.y)
+        run.parent.mkdir(parents=True, exist_ok=True)
+        Discovery.from_fit(model, FeatureSet.from_arrays(case.X, labels=case.y)).save(run)
+    return Discovery.load(run)
 
 
 def largest_known(case: Case, seed: int) -> Case:

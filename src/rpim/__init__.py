@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from rpim.report.page import write_report
     from rpim.runs.current_version import load_version
     from rpim.runs.discovery import Discovery
+    from rpim.runs.hierarchy import Hierarchy
     from rpim.runs.predictor import Predictor
+    from rpim.runs.suggestions import Suggestion
 
 __all__ = [
     "GCD",
@@ -57,6 +59,7 @@ __all__ = [
     "UNO",
     "Discovery",
     "FeatureSet",
+    "Hierarchy",
     "InfoMaxObjective",
     "InputError",
     "KMeans",
@@ -65,6 +68,7 @@ __all__ = [
     "RowFiles",
     "SelfTraining",
     "SpreadLabels",
+    "Suggestion",
     "__version__",
     "class_sizes_figure",
     "confidence_figure",
@@ -122,7 +126,9 @@ _MODULES = {
     "report.page": ["write_report"],
     "runs.current_version": ["load_version"],
     "runs.discovery": ["Discovery"],
+    "runs.hierarchy": ["Hierarchy"],
     "runs.predictor": ["Predictor"],
+    "runs.suggestions": ["Suggestion"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

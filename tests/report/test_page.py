@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -35,11 +36,12 @@ from rpim.report import (
     run_facts,
     write_report,
 )
-from rpim.report.facts import captions, class_facts, label_issue_items, overview
+from rpim.report.facts import _distinct, captions, class_facts, class_tree, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.run_facts import compare, mix_ups
 from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
+from rpim.runs.hierarchy import Hierarchy
 
 X, CENTRE = make_blobs(60, n_features=4, centers=3, random_state=0)
 TRUTH = np.array(["ant", "bee", "cow"])[CENTRE]
@@ -840,3 +842,54 @@ def test_extend_leaves_a_report_with_all_rows(run, command):
     Path("a.npz").unlink()
     assert command("extend", "run", "new.npz", "-o", "longer", "--overwrite")[0] == 0
     assert "There is no map" in Page(Path("longer/report.html").read_text()).words
+
+
+def many_classes(names):
+    """A discovery of these known classes, each around a direction of its own."""
+    n = len(names)
+    X = np.repeat(np.eye(n), 6, axis=0) + 0.01 * np.random.RandomState(0).randn(6 * n, n)
+    labels = np.repeat(names, 6)
+    labels[::3] = ""
+    features = FeatureSet.from_arrays(X, labels=labels)
+    model = RPIM(n, n_members=1, n_init=1, max_iter=5, random_state=0)
+    return Discovery.from_fit(model.fit(features.rows(), features.labels), features)
+
+
+def test_the_tree_has_every_class_once_in_groups_that_add_up():
+    found = many_classes([f"class-{k}" for k in range(27)])
+    tree = class_tree(found)
+    assert len(tree) == 3
+    groups = [below for one in tree for below in one.children]
+    assert len(groups) == 9
+    leaves = [leaf for one in groups for leaf in (one.children or [one])]
+    assert sorted(leaf.number for leaf in leaves) == list(range(27))
+    assert all(leaf.name == str(found.classes[leaf.number]) for leaf in leaves)
+    assert sum(one.rows for one in tree) == len(found)
+    assert sum(one.n_classes for one in tree) == 27
+
+
+def test_the_tree_on_the_page_opens_without_a_script_and_links_to_the_classes(tmp_path):
+    found = many_classes([*(f"class-{k}" for k in range(8)), NASTY])
+    page = write_report(found, tmp_path / "page.html").read_text(encoding="utf-8")
+    section = re.search(r'<section aria-labelledby="tree">.*?</section>', page, re.DOTALL)[0]
+    assert section.count("<details") == section.count("<summary>") == 3
+    assert section.count('class="leaf"') == 9
+    assert sorted(map(int, re.findall(r'href="#class-(\d+)"', section))) == list(range(9))
+    assert "<script" not in section
+    assert "onerror=alert(2)&gt;" in section
+
+
+def test_a_group_that_is_called_like_the_one_around_it_also_names_its_classes():
+    tree = Hierarchy(
+        ["a", "b", "c"], [True] * 3, [1, 3, 2], [(0, 1), (2, 3)], [1.0, 2.0], ["a", "b", "c", "card", "card"]
+    )
+    assert _distinct(tree, 3, Counter(["card", "card", "c"])) == "card: b, a"
+    assert _distinct(tree, 3, Counter(["", "card", "c"])) == "card"
+    assert _distinct(tree, 2, Counter(["c", "c"])) == "c"
+
+
+def test_one_class_makes_no_tree_and_the_page_says_so(discovery, tmp_path):
+    alone = by_hand(discovery, ["ant"] * 4, ["ant", "", "", ""], [0.9] * 4)
+    assert class_tree(alone) == []
+    page = write_report(alone, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "There is no tree, because fewer than two classes have rows." in page

@@ -76,6 +76,12 @@ def discover(
     data: Source,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")],
     labels: LabelsFile = None,
+    add_labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Add the labels in FILE, such as a filled file of rpim suggest, to the others."
+        ),
+    ] = None,
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
     text_column: TextColumn = None,
@@ -159,6 +165,7 @@ def discover(
         spread_over,
     )
     from rpim.data.feature_set import FeatureSet
+    from rpim.data.formats.label_files import read_added_labels
 
     name_class = None if namer is None else load_namer(namer)
     rows = read_data(
@@ -172,7 +179,11 @@ def discover(
         memory=budget,
     )
     if no_labels:
+        if add_labels is not None:
+            raise InputError("--no-labels ignores labels, but --add-labels adds some: give one of them.")
         rows = dataclasses.replace(rows, labels=None)
+    if add_labels is not None:
+        rows = dataclasses.replace(rows, labels=read_added_labels(add_labels, rows.ids, rows.labels))
     n_known = check_problem(rows, data, n_classes, n_members, no_labels=no_labels)
     given = {
         "n_members": n_members,

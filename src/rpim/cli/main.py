@@ -24,6 +24,7 @@ from rpim.cli.explore import explore
 from rpim.cli.finetune import finetune
 from rpim.cli.report import report
 from rpim.cli.runs import classes, evaluate, export, extend, predict
+from rpim.cli.suggest import suggest
 from rpim.cli.terminal import echo
 
 _TYPED = "rpim.typed"
@@ -147,6 +148,7 @@ for command in (
     extend,
     evaluate,
     classes,
+    suggest,
     export,
     explore,
     report,

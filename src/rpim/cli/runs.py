@@ -319,7 +319,7 @@ def export(
     run: Run,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --format and --decisions write more."),
+        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --format and others write more."),
     ],
     form: Annotated[
         str | None,
@@ -336,6 +336,9 @@ def export(
             help="Export the decisions made in rpim explore: .csv, .parquet, .jsonl, Label Studio .json, or a folder.",
         ),
     ] = False,
+    hierarchy: Annotated[
+        bool, typer.Option("--hierarchy", help="Export the tree of the classes: .json, or .nwk (Newick).")
+    ] = False,
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
@@ -349,10 +352,18 @@ def export(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the class of every row, its confidence and the runner-up to one file, or all rows for another tool."""
+    from rpim._common.files import check_export
     from rpim.data.formats import tables
 
     if link and not decisions and form != "imagefolder":
         raise InputError("--link is for a folder of images: add --format imagefolder, or leave --link out.")
+    if hierarchy and (decisions or form is not None):
+        other = "--decisions" if decisions else "--format"
+        raise InputError(f"{other} and --hierarchy are two exports: give one of them.")
+    if hierarchy:
+        check_export(output, overwrite, (".json", ".nwk"))
+        chosen_version(run, version, as_found)[0].hierarchy().write(output, overwrite=overwrite)
+        return
     if decisions or form is not None:
         from rpim.explorer.exports import FORMATS, export_run
 
@@ -376,8 +387,6 @@ def export(
                 )
             )
         return
-    from rpim._common.files import check_export
-
     check_export(output, overwrite)
     discovery, _ = chosen_version(run, version, as_found)
     with tables.raw_csv(raw_csv):

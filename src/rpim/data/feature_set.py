@@ -28,7 +28,7 @@ from rpim.data.formats.feature_files import (
     read_shards,
     write_features,
 )
-from rpim.data.formats.label_files import read_labels
+from rpim.data.formats.label_files import read_added_labels, read_labels
 from rpim.data.labels import (
     BoolArray,
     FloatArray,
@@ -237,6 +237,26 @@ class FeatureSet:
             return dataclasses.replace(features, labels=label_array(found, "labels", len(features)))
         except InputError as error:
             raise InputError(f"{labels}: {error}") from error
+
+    def with_labels(self, path: StrPath) -> FeatureSet:
+        """Add the labels in a file, such as one of `Discovery.write_suggestions` that you have filled in.
+
+        Parameters
+        ----------
+        path : path of a labels file (.npy, .csv, .txt, .json or .parquet)
+            With ids, or one label per row. Rows without a label in it keep theirs.
+
+        Returns
+        -------
+        FeatureSet
+            The same rows, with these labels too.
+
+        Raises
+        ------
+        InputError
+            If the file has no label, unknown ids, or text where the other labels are numbers.
+        """
+        return dataclasses.replace(self, labels=read_added_labels(path, self.ids, self.labels))
 
     def write(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write an .npz or .parquet file; the file appears once it is complete.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import end_of, in_halves, interval, plural, short
+from rpim._common.errors import InputError, end_of, in_halves, interval, plural, short
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
 from rpim.runs.class_summaries import ClassSummary, LabelCounts
 from rpim.runs.discovery import Discovery
+from rpim.runs.hierarchy import Hierarchy, name_by_classes
 
 MAX_LABEL_ISSUES = 20
 CAPTION = 180
@@ -81,6 +83,49 @@ class LabelIssueItem:
     """Index of the suggested class."""
     quality: float
     """Label quality: the out-of-bag probability of the given label."""
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A group of classes shown in the report, or a class: then `number` is its index."""
+
+    name: str
+    rows: int
+    n_classes: int
+    n_new: int
+    children: list[TreeNode]
+    number: int = -1
+
+
+def class_tree(discovery: Discovery) -> list[TreeNode]:
+    """The tree of the classes at the levels that people read; empty with fewer than two classes."""
+    try:
+        tree = discovery.hierarchy()
+    except InputError:
+        return []
+    number = {name: k for k, name in enumerate(discovery.classes.tolist())}
+
+    def group(node: int, levels: list[int], name: str = "") -> TreeNode:
+        leaves = tree.leaves(node)
+        if len(leaves) == 1:
+            k = leaves[0]
+            return TreeNode(tree.names[k], tree.rows[k], 1, int(not tree.known[k]), [], number[tree.classes[k]])
+        inside = set(leaves)
+        below = [one for one in tree.nodes_at(levels[0]) if inside.issuperset(tree.leaves(one))]
+        rows, n_new = sum(tree.rows[k] for k in leaves), sum(not tree.known[k] for k in leaves)
+        said = Counter([name, *(tree.names[one] for one in below)])
+        children = [group(one, levels[1:], _distinct(tree, one, said)) for one in below]
+        return TreeNode(name, rows, len(leaves), n_new, children)
+
+    return group(tree.root, [*tree.levels(), len(tree.classes)]).children
+
+
+def _distinct(tree: Hierarchy, node: int, said: Counter[str]) -> str:
+    """The name of a group, with its largest classes if the group around it, or one beside it, has the same name."""
+    name, leaves = tree.names[node], tree.leaves(node)
+    if said[name] < 2 or len(leaves) < 2:
+        return name
+    return f"{name}: {name_by_classes(leaves, tree.names, tree.known, tree.rows)}"
 
 
 def captions(discovery: Discovery, rows: Sequence[int], width: int = CAPTION) -> list[str]:

@@ -21,7 +21,7 @@ from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
-from rpim.report.facts import ClassFacts, class_facts, label_issue_items, overview
+from rpim.report.facts import ClassFacts, class_facts, class_tree, label_issue_items, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
 from rpim.report.run_facts import Comparison, compare
 from rpim.report.thumbnails import Thumbnails, picture_sheet
@@ -168,6 +168,7 @@ def render(
         titles=[one.title for one in classes],
         new=new,
         known=known,
+        tree=class_tree(discovery),
         colours=colours(len(classes)),
         thumbnails=thumbnails,
         compared=compared,

@@ -28,7 +28,7 @@ from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.decision_store import Store
-from rpim.runs.decisions import CANNOT_APPLY, Decision, State
+from rpim.runs.decisions import CANNOT_APPLY, Decision, Move, State
 from rpim.runs.discovery import Discovery
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
@@ -102,6 +102,15 @@ class ChosenVersion:
             return Predictor.load(self.folder)
         decided = self.load()
         return Predictor(decided.model, decided.space)
+
+    def decided_ids(self) -> NDArray[Any]:
+        """The ids of the rows that a person has labelled: the labels of the fit, and rows moved by hand since."""
+        fitted = read_assignments(self.folder, read_run_file(self.folder))
+        moved = [decision.rows for decision in self.decisions if isinstance(decision, Move)]
+        if not moved:
+            return fitted.ids[fitted.labelled]
+        rows = read_assignments(self.run, read_run_file(self.run))
+        return np.concatenate([fitted.ids[fitted.labelled], rows.ids[np.concatenate(moved)]])
 
     def sentence(self, model: DiscoveryEstimator) -> str:
         """Which version it is; "" if there is no other and nothing was decided."""

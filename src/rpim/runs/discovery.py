@@ -18,6 +18,7 @@ import importlib.metadata
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -43,6 +44,7 @@ from rpim.runs.class_summaries import (
     with_label_checks,
 )
 from rpim.runs.discovery_tables import classes_as_html, rows_as_data_frame
+from rpim.runs.hierarchy import Hierarchy, build_hierarchy
 from rpim.runs.keywords import Namer, numbered
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
@@ -60,6 +62,7 @@ from rpim.runs.run_folder import (
     write_json,
 )
 from rpim.runs.saved_model import EmbeddingSpace, describe, from_json_value, json_value
+from rpim.runs.suggestions import Suggestion, suggest, write_suggestions
 
 _N_EXAMPLES = 20
 """Maximum number of rows that a namer gets of a class."""
@@ -289,6 +292,67 @@ class Discovery:
             Most likely errors first.
         """
         return ranked_issues(self.assignments)
+
+    def suggest(self, n: int = 50, features: FeatureSet | None = None, *, exclude: ArrayLike = ()) -> list[Suggestion]:
+        """Suggest the rows to label next: of every new class, then where errors are expected.
+
+        A label of a new class names it. Within a class, the rows are typical of different parts of it.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        features : FeatureSet, optional
+            The rows of the discovery, in order. Without them near-duplicates cannot be avoided.
+        exclude : array-like
+            Ids of rows not to suggest, such as those that are being labelled.
+
+        Returns
+        -------
+        list of Suggestion
+            The most useful rows first: row number, id, predicted class, confidence, runner-up.
+
+        Raises
+        ------
+        InputError
+            If there are fewer than `n` unlabelled rows.
+        """
+        return suggest(self.assignments, self.model, n, features, exclude)
+
+    def write_suggestions(self, suggestions: Sequence[Suggestion], path: StrPath, *, overwrite: bool = False) -> None:
+        """Write rows to label to a .csv or .parquet file, with an empty column label.
+
+        `FeatureSet.with_labels` and ``rpim discover --add-labels`` read the file once it is filled in.
+
+        Parameters
+        ----------
+        suggestions : sequence of Suggestion
+            From `suggest`.
+        path : path of a .csv or .parquet file
+            The file to write.
+        overwrite : bool
+            Replace an existing file.
+        """
+        write_suggestions(self.assignments, suggestions, path, overwrite=overwrite)
+
+    def hierarchy(self) -> Hierarchy:
+        """Build the tree of the classes: similar classes, and classes that the model confuses, are merged first.
+
+        Returns
+        -------
+        Hierarchy
+            The merges, names at every level, `cut`, `to_json` and `to_newick`.
+
+        Raises
+        ------
+        InputError
+            If fewer than two classes have rows.
+        """
+        return self._hierarchy
+
+    @functools.cached_property
+    def _hierarchy(self) -> Hierarchy:
+        return build_hierarchy(self.assignments, self.model, self._summaries)
 
     @functools.cached_property
     def _summaries(self) -> list[ClassSummary]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
@@ -17,7 +18,9 @@ from rpim.data.columns import column_from_text, find_column, is_called, labels_f
 from rpim.data.formats.annotation_files import read_annotations
 from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
 from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
+from rpim.data.labels import label_array, unlabelled_rows
 
+_OPTION = "--label-column (label_column)"
 _FILES = ("path", "paths", "file", "filename", "file_name", "image")
 
 
@@ -47,6 +50,34 @@ def read_labels_and_columns(
     rows = _rows_of(Path(path), ids, found.ids)
     columns = {name: _placed(values, rows, len(ids)) for name, values in found.columns.items()}
     return _placed(found.labels, rows, len(ids)), columns
+
+
+def read_added_labels(path: StrPath, ids: NDArray[Any], labels: NDArray[Any] | None) -> NDArray[Any]:
+    """Read labels that are added to those there are: empty ones change nothing, and others replace a label.
+
+    Raises
+    ------
+    InputError
+        If the file has no label, or text where the labels there are numbers.
+    """
+    try:
+        found = label_array(read_labels(path, ids, None), "labels", len(ids))
+    except InputError as error:  # --label-column is that of the data
+        said = str(error).replace(f"name one with {_OPTION}", "call one of them label")
+        raise InputError(said.replace(f" or choose with {_OPTION}", "")) from error
+    is_new = ~unlabelled_rows(found)
+    if not is_new.any():
+        raise InputError(f"{path} has no label yet: fill in its column label for some rows.")
+    if labels is None or unlabelled_rows(labels).all():
+        return found
+    if labels.dtype.kind == "U":
+        return np.where(is_new, found.astype(str), np.where(unlabelled_rows(labels), "", labels))
+    if found.dtype.kind == "U":
+        raise InputError(
+            f"{path} has the label {found[is_new][0].item()!r}, but the other labels are numbers: give numbers, which "
+            "may be new ones."
+        )
+    return np.where(is_new, found, labels.astype(np.int64) if labels.dtype.kind in "bu" else labels)
 
 
 def read_true_classes(path: Path, ids: NDArray[Any], column: str | None) -> Any:
@@ -102,10 +133,7 @@ def _read(given: StrPath, ids: NDArray[Any], label_column: str | None, with_colu
 
 
 def _no_label_column(path: Path, names: Sequence[str]) -> InputError:
-    return InputError(
-        f"{path} has no column label, labels or y among {', '.join(names)}: name one with --label-column "
-        "(label_column)."
-    )
+    return InputError(f"{path} has no column label, labels or y among {', '.join(names)}: name one with {_OPTION}.")
 
 
 def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_columns: bool) -> _LabelTable:

@@ -1,0 +1,163 @@
+"""What to label next: accuracy after more labels, chosen by ``Discovery.suggest``, at random, or by least confidence.
+
+    python benchmarks/suggest.py --data FOLDER
+    python benchmarks/suggest.py --data FOLDER --numbers 200 --sets cub200 --seeds 0
+
+FOLDER is that of benchmarks/protocol.py. After a first fit, n of its unlabelled rows get their true label, and a refit
+with the same K follows; a label of an unknown class makes it a known one. A third of the unlabelled rows, drawn by the
+seed, is held out: no strategy may choose them, and accuracy is measured on them alone, so that every strategy is judged
+by the same rows, none of which was labelled. Held-out rows take part in the fits, without labels. Known and Unknown are
+those of the first fit. Cells that are done are not run again; the first fits are kept in ``--runs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cells import Cell, add_cell, is_done, read_cells
+from protocol import DATA_SETS, Case, kept_fit, load
+from rpim import RPIM, gcd_accuracy
+from rpim.runs.assignments import class_codes
+from rpim.runs.suggestions import choose_rows
+
+HELD_OUT = 1 / 3
+FirstFit = dict[str, np.ndarray]
+
+
+def held_out_rows(case: Case, seed: int) -> np.ndarray:
+    """The rows on which accuracy is measured. (N,)"""
+    unlabelled = np.random.RandomState(1000 + seed).permutation(np.flatnonzero(case.hidden))
+    held_out = np.zeros(len(case.y), dtype=bool)
+    held_out[unlabelled[: round(HELD_OUT * len(unlabelled))]] = True
+    return held_out
+
+
+def fit(case: Case, y: np.ndarray, n_members: int) -> RPIM:
+    """A committee of this size."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, y)
+
+
+def first_fit(case: Case, n_members: int, run: Path) -> FirstFit:
+    """What the strategies see: the class of every row, its confidence, and its embedding."""
+    found = kept_fit(case, n_members, run)
+    codes = class_codes(found.labels, found.classes)
+    vectors = found.model.transform(case.X.astype(np.float32))
+    return {"labels": found.labels, "codes": codes, "confidence": found.confidence, "vectors": vectors}
+
+
+def by_suggestion(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+    """The rule of `Discovery.suggest`."""
+    return rows[choose_rows(first["codes"][rows], first["confidence"][rows], n_known, n, first["vectors"][rows])]
+
+
+def without_features(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+    """The same rule without embeddings, as for a run whose features are gone."""
+    return rows[choose_rows(first["codes"][rows], first["confidence"][rows], n_known, n)]
+
+
+def at_random(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+    """Any rows."""
+    return np.random.RandomState(seed).permutation(rows)[:n]
+
+
+def least_confident(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+    """The rows with the lowest confidence."""
+    return rows[np.argsort(first["confidence"][rows], kind="stable")[:n]]
+
+
+STRATEGIES: dict[str, Callable[[FirstFit, np.ndarray, int, int, int], np.ndarray]] = {
+    "suggest": by_suggestion,
+    "random": at_random,
+    "least confidence": least_confident,
+    "suggest without features": without_features,
+}
+
+
+def measure(case: Case, labels: np.ndarray, held_out: np.ndarray) -> Cell:
+    """All, Known and Unknown on the held-out rows, and All on every row that was unlabelled at first."""
+    found = gcd_accuracy(case.truth[held_out], labels[held_out], case.known).as_dict()
+    everywhere = gcd_accuracy(case.truth[case.hidden], labels[case.hidden], case.known).all
+    return {**found, "all_unlabelled": float(everywhere)}
+
+
+def table(cells: list[Cell]) -> str:
+    """A row for each number of labels and data set: accuracies of the strategies, and gains over random choice."""
+    names = [name for name in ("none", *STRATEGIES) if any(cell["strategy"] == name for cell in cells)]
+    lines = [f"| labels | data set | seeds | {' | '.join(names)} | gain | gain, all unlabelled rows |"]
+    lines.append("|---" * (5 + len(names)) + "|")
+    gains: dict[int, list[list[float]]] = {}
+    for n, data_set in sorted({(cell["n"], cell["data_set"]) for cell in cells if cell["n"]}):
+        of_seed = {
+            (cell["strategy"], cell["seed"]): cell
+            for cell in cells
+            if cell["data_set"] == data_set and cell["n"] in (0, n)
+        }
+        seeds = [s for name, s in of_seed if name == "suggest" and ("random", s) in of_seed]
+        if not seeds:
+            continue
+        shown = [_shares([of_seed[name, s] for s in seeds if (name, s) in of_seed], len(seeds)) for name in names]
+        gain = [
+            100 * float(np.mean([of_seed["suggest", s][part] - of_seed["random", s][part] for s in seeds]))
+            for part in ("all", "all_unlabelled")
+        ]
+        gains.setdefault(n, []).append(gain)
+        lines.append(f"| {n} | {data_set} | {len(seeds)} | {' | '.join(shown)} | {gain[0]:+.1f} | {gain[1]:+.1f} |")
+    for n, of_sets in gains.items():
+        held_out, everywhere = np.mean(of_sets, axis=0)
+        lines.append(f"| {n} | mean | {' | ' * len(names)} | {held_out:+.1f} | {everywhere:+.1f} |")
+    return "\n".join(lines)
+
+
+def _shares(cells: list[Cell], n_seeds: int) -> str:
+    """All/Known/Unknown, and the number of seeds if some are missing."""
+    means = [100 * float(np.mean([cell[part] for cell in cells])) for part in ("all", "known", "unknown") if cells]
+    missing = f" ({len(cells)})" if 0 < len(cells) < n_seeds else ""
+    return "/".join(f"{mean:.1f}" for mean in means) + missing
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--numbers", nargs="+", type=int, default=[200, 100, 50], help="how many labels are added")
+    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:3])
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/suggest.jsonl"))
+    parser.add_argument("--runs", type=Path, default=Path("build/fits"), help="where the first fits are kept")
+    chosen = parser.parse_args()
+    for n, seed, data_set in [(n, s, d) for n in chosen.numbers for s in chosen.seeds for d in chosen.sets]:
+        key = {"data_set": data_set, "seed": seed, "members": chosen.members}
+        missing = [name for name in chosen.strategies if not is_done(chosen.output, {**key, "strategy": name, "n": n})]
+        if not missing:
+            continue
+        case = load(chosen.data, data_set, seed)
+        held_out = held_out_rows(case, seed)
+        first = first_fit(case, chosen.members, chosen.runs / f"{data_set}-{seed}-{chosen.members}")
+        start = {**key, "strategy": "none", "n": 0}
+        if not is_done(chosen.output, start):
+            add_cell(chosen.output, {**start, **measure(case, first["labels"], held_out)})
+        rows = np.flatnonzero(case.hidden & ~held_out)
+        for name in missing:
+            labelled = STRATEGIES[name](first, rows, n, len(case.known), seed)
+            y = case.y.copy()
+            y[labelled] = case.truth[labelled]
+            unknown = np.setdiff1d(case.truth[labelled], case.known)
+            began = time.perf_counter()
+            model = fit(case, y, chosen.members)
+            cell = {**measure(case, model.labels_, held_out), "unknown_classes_labelled": len(unknown)}
+            add_cell(chosen.output, {**key, "strategy": name, "n": n, **cell, "seconds": time.perf_counter() - began})
+    print(table([cell for cell in read_cells(chosen.output) if cell["seed"] in chosen.seeds]))
+
+
+if __name__ == "__main__":
+    main()
