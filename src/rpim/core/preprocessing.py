@@ -58,11 +58,14 @@ def directions_of_each(gram: Tensor, n_directions: int, widths: Sequence[int]) -
     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
     blocks = [gram[columns, columns] for columns in column_slices(widths)]
-    kept = [
-        leading_directions(block, n_directions) if len(block) > n_directions else torch.eye(len(block), device=gram.device)
-        for block in blocks
-    ]
-    return kept[0] if len(kept) == 1 else torch.block_diag(*kept)
+    kept = [min(n_directions, len(block)) for block in blocks]
+    directions = torch.zeros(len(gram), sum(kept), device=gram.device)
+    for block, rows, columns in zip(blocks, column_slices(widths), column_slices(kept), strict=True):
+        is_whole = len(block) <= n_directions
+        directions[rows, columns] = (
+            torch.eye(len(block)).to(gram) if is_whole else leading_directions(block, n_directions)
+        )
+    return directions
 
 
 LARGEST, SMALLEST = 1e15, 1e-15

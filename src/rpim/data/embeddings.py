@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def column_slices(widths: Sequence[int]) -> tuple[slice, ...]:
     return tuple(map(slice, [0, *ends[:-1]], ends)) or (slice(None),)
 
 
-def are_several(X: Any) -> bool:
+def are_several(X: Any) -> TypeGuard[Sequence[Any]]:
     """Whether X is a list of matrices, one per embedding, and not rows; an empty list is neither."""
     return isinstance(X, list | tuple) and all(len(getattr(part, "shape", ())) == 2 for part in X)
 

@@ -167,7 +167,7 @@ class FeatureSet:
             parts = {str(name): feature_matrix(part, str(name), first_row) for name, part in X.items()}
             X, widths = side_by_side(list(parts.values()))
             listed = [{"name": name, "width": width} for name, width in zip(parts, widths, strict=True)]
-            metadata = {**(metadata or {}), EMBEDDINGS: listed}
+            metadata = {"encoder": " + ".join(parts), **(metadata or {}), EMBEDDINGS: listed}
         matrix = X if isinstance(X, RowFiles) else feature_matrix(X, "X", first_row)
         n = len(matrix)
         checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))

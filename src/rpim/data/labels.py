@@ -174,8 +174,9 @@ def unit_rows(
 ) -> FloatArray:
     """The rows scaled to length 1, in this precision; a row of zeros stays zero. (N, D)
 
-    Of several embeddings side by side, with as many columns as `widths` says, each gets the same length. Where a row or its squares leave the range of the precision, it is divided by its largest value first, as it was
-    given and in double precision.
+    Of several embeddings side by side, with as many columns as `widths` says, each gets the same length. Where a row
+    or its squares leave the range of the precision, it is divided by its largest value first, as it was given and in
+    double precision.
 
     >>> unit_rows(np.array([[3e-30, 4e-30], [3e300, 4e300], [0, 0]])).round(6).tolist()
     [[0.6..., 0.8...], [0.6..., 0.8...], [0.0, 0.0]]

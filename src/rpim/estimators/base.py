@@ -223,12 +223,19 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return found.n_classes
 
     def _count_classes(
-        self, X: ArrayLike, y: ArrayLike, method: str, preset: str, at_least: int | None, at_most: int | None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        method: str,
+        preset: str,
+        at_least: int | None,
+        at_most: int | None,
+        widths: Sequence[int] = (),
     ) -> ClassCount:
         """The number of classes as `fit` would estimate it, or by another method or within bounds."""
         self._validate_params()
         with Progress(self.verbose, "preparing") as progress:
-            problem, _ = self._problem(X, y, progress)
+            problem, _ = self._problem(X, y, progress, widths)
             return count_classes(
                 problem.x,
                 problem.labels,

@@ -5,6 +5,7 @@ Tan, Zhang, Yang, Sun and Huang, "Revisiting Information Maximization for Genera
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from numpy.typing import ArrayLike
@@ -188,13 +189,14 @@ def estimate_n_classes(
     normalize: bool | str = "auto",
     random_state: Any = None,
     verbose: bool = False,
+    widths: Sequence[int] = (),
 ) -> ClassCount:
     """Estimate the number of classes, known and new together, with a 95 % interval.
 
     Parameters
     ----------
-    X : array-like of shape (n_rows, n_features)
-        Embeddings.
+    X : array-like of shape (n_rows, n_features), or list of such
+        Embeddings; a list has those of several encoders.
     y : array-like of shape (n_rows,)
         The labels of the rows that have one; -1, None, NaN or "" for the others.
     method : {"neighbors", "max-acc", "max-acc-pim"}
@@ -211,6 +213,8 @@ def estimate_n_classes(
         Makes the estimate repeatable.
     verbose : bool
         Show progress with the time left on a terminal.
+    widths : sequence of int
+        The number of columns of each embedding, where X is one matrix with several side by side.
 
     Returns
     -------
@@ -230,4 +234,4 @@ def estimate_n_classes(
     if preset == "paper" and method == "neighbors":
         raise InputError("preset='paper' is for Max-ACC, but method is 'neighbors': give 'max-acc' or 'max-acc-pim'.")
     model = RPIM(normalize=normalize, random_state=random_state, verbose=verbose)
-    return model._count_classes(X, y, method, preset, at_least, at_most)
+    return model._count_classes(X, y, method, preset, at_least, at_most, widths)
