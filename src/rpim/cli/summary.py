@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rpim._common.errors import end_of, plural, short
+from rpim.data.embeddings import EMBEDDINGS
 from rpim.runs.assignments import UNSTABLE
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
 
 def _new_data(discovery: Discovery) -> str:
     """New rows of the kind that the run was made from."""
-    embedding = discovery.provenance.get("data", {}).get("metadata", {}).get("embedding")
-    embedding = embedding if isinstance(embedding, dict) else {}
-    weights = embedding.get("weights")
-    option = f" --weights {shlex.quote(str(weights))}" if weights else ""
-    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(str(embedding.get("kind")), "NEW.npz") + option
+    metadata = discovery.provenance.get("data", {}).get("metadata", {})
+    said = [facts for facts in metadata.get(EMBEDDINGS) or [metadata.get("embedding")] if isinstance(facts, dict)]
+    options = "".join(f" --weights {shlex.quote(str(one['weights']))}" for one in said if one.get("weights"))
+    kind = str(said[0].get("kind")) if said else ""
+    return {"texts": "NEW.csv", "images": "NEW_IMAGES"}.get(kind, "NEW.npz") + options
 
 
 def print_line(console: Console, line: str) -> None:

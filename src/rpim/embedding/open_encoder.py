@@ -77,7 +77,7 @@ def open_encoders(
         If an encoder is given twice, or the number of weights is another.
     """
     twice = next((name for name in names if list(names).count(name) > 1), None)
-    if twice is not None:
+    if twice is not None and not weights:
         raise InputError(f"The encoder {twice} is given twice: give each encoder once.")
     wanted: list[str | None] = [*names] or [None]
     paths: list[Path | None] = [*weights] or [None] * len(wanted)
