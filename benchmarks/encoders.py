@@ -26,13 +26,16 @@ from rpim import RPIM, FeatureSet, gcd_accuracy
 from rpim.benchmark.protocol import labelled_share
 
 
-def same_rows(files: list[Path]) -> tuple[list[np.ndarray], np.ndarray]:
-    """The training rows that all files have, of each file, and their classes."""
+def same_rows(files: list[Path], per_class: int | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+    """The training rows that all files have, of each file, and their classes; at most so many per class, the first."""
     sets = [FeatureSet.read(file) for file in files]
     first = sets[0]
     keep = np.ones(len(first), dtype=bool) if first.split is None else first.split != "test"
     for other in sets[1:]:
         keep &= np.isin(first.ids, other.ids)
+    if per_class is not None:
+        for label in np.unique(first.labels[keep]):
+            keep[np.flatnonzero(keep & (first.labels == label))[per_class:]] = False
     ids = first.ids[keep]
     found = []
     for features in sets:
@@ -46,11 +49,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--names", nargs="+")
+    parser.add_argument("--per-class", type=int, help="use the first rows of each class alone")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/encoders.jsonl"))
     arguments = parser.parse_args()
     names = arguments.names or [file.stem for file in arguments.files]
-    parts, truth = same_rows(arguments.files)
+    parts, truth = same_rows(arguments.files, arguments.per_class)
     n_classes = int(truth.max()) + 1
     one = np.concatenate(parts, axis=1)
     variants = {**dict(zip(names, parts, strict=True)), "one": one, "together": parts}

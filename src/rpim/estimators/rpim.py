@@ -56,8 +56,8 @@ class RPIM(InfoMaxEstimator):
         Largest number of steps of that training, which stops earlier once the classes of the rows settle. "auto" is
         300, and 1000 without stopping early with ``preset="paper"``.
     n_components : int, None or "auto"
-        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
-        ``None`` with ``preset="paper"``.
+        Number of principal components of the embeddings to keep, of each where there are several; ``None`` keeps all.
+        "auto" is 256, and ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
         in a committee on features as after a ReLU (none negative, few large), else True.
@@ -89,8 +89,10 @@ class RPIM(InfoMaxEstimator):
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int
         Number of features of X.
-    normalize_ : bool or "sqrt"
-        How rows are normalized.
+    widths_ : tuple of int
+        Number of columns of each embedding; more than one number where X has several.
+    normalize_ : bool, "sqrt" or tuple of both
+        How rows are normalized; a tuple has one for each embedding.
     components_ : ndarray of shape (n_components, n_features) or None
         The principal components that were kept; ``None`` where all features are.
     n_members_ : int
