@@ -31,7 +31,7 @@ def column_slices(widths: Sequence[int]) -> tuple[slice, ...]:
 
 
 def are_several(X: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether X is a list of matrices, one per embedding, and not rows; an empty list is neither."""
+    """Whether X is a list of matrices, one per embedding, and not of rows; `side_by_side` refuses an empty one."""
     return isinstance(X, list | tuple) and all(len(getattr(part, "shape", ())) == 2 for part in X)
 
 
@@ -65,7 +65,7 @@ def named_widths(metadata: Mapping[str, Any], n_features: int) -> dict[str, int]
     {'a': 2, 'b': 1}
     """
     said = metadata.get(EMBEDDINGS)
-    if said is None:
+    if not said:
         return {}
     try:
         named = {str(each["name"]): each["width"] for each in said}

@@ -422,7 +422,7 @@ class FeatureSet:
         """
         if not isinstance(self.X, RowFiles):
             return self.fingerprint()
-        digest = hashlib.sha256(repr((self.X.state(), *self.widths)).encode())
+        digest = hashlib.sha256(f"{self.X.state()!r}{self.widths or ''}".encode())
         if self.labels is not None:
             _add_values(digest, self.labels)
         return digest.hexdigest()
