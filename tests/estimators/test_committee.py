@@ -518,7 +518,9 @@ def test_with_more_rows_than_members_see_all_rows_are_trained_on(many, small_com
     X, y, truth = many
     seen = []
     real = Trainer.__call__
-    monkeypatch.setattr(Trainer, "__call__", lambda self, plan: seen.append(len(self.x)) or real(self, plan))
+    monkeypatch.setattr(
+        Trainer, "__call__", lambda self, plan, *fitted: seen.append(len(self.x)) or real(self, plan, *fitted)
+    )
     model = RPIM(6, n_members=4, random_state=0).fit(X, y)
     assert seen == [seen[0]] * 4
     assert 600 <= seen[0] < 700
@@ -599,7 +601,9 @@ def counted(monkeypatch):
     """The plans of the members that are trained from now on."""
     trained = []
     real = Trainer.__call__
-    monkeypatch.setattr(Trainer, "__call__", lambda self, plan: trained.append(plan) or real(self, plan))
+    monkeypatch.setattr(
+        Trainer, "__call__", lambda self, plan, *fitted: trained.append(plan) or real(self, plan, *fitted)
+    )
     return trained
 
 

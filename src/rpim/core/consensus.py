@@ -134,21 +134,18 @@ def average(
     n_known : int
         The number of known classes, which come first and need no matching.
     """
-    orders = torch.arange(reference.shape[1], device=x.device).repeat(len(members), 1)
+    orders = torch.empty(0, dtype=torch.long, device=x.device)
+    sizes = orders
     for _ in range(max_rounds):
-        sizes = torch.zeros_like(orders)
-        moved = False
-        mean = torch.zeros_like(reference)
-        for m, member in enumerate(members):
-            order = match(x, member, reference, n_known)
-            moved |= not torch.equal(order, orders[m])
-            orders[m] = order
-            for rows, z in in_blocks(x, member):
-                mean[rows] += z[:, order]
-                sizes[m] += torch.bincount(z.argmax(dim=1), minlength=len(order))
-        reference = mean.div_(len(members))
-        if not moved:
+        found = torch.stack([match(x, member, reference, n_known) for member in members])  # (n_members, K)
+        if torch.equal(found, orders):
             break
+        orders, sizes, reference = found, torch.zeros_like(found), torch.zeros_like(reference)
+        for m, member in enumerate(members):
+            for rows, z in in_blocks(x, member):
+                reference[rows] += z[:, orders[m]]
+                sizes[m] += torch.bincount(z.argmax(dim=1), minlength=len(orders[m]))
+        reference /= len(members)
     return Consensus(reference, orders, sizes)
 
 

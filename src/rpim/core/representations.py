@@ -29,6 +29,12 @@ from rpim.core.preprocessing import principal_directions
 KINDS = {"raw": None, "centred": 0.0, "mildly whitened": 0.25, "whitened": 0.5}
 """The power p of each kind; None means no centring."""
 
+
+def uses_labels(kind: str) -> bool:
+    """Whether the labels matter: raw and centred rows are the same for all."""
+    return bool(KINDS[kind])
+
+
 SHRINKAGE = 0.5
 """The minimum share of the isotropic covariance in S: full whitening would amplify directions of pure noise."""
 
@@ -72,8 +78,9 @@ def fit_representation(
     """
     n_features = x.shape[1]
     power = KINDS[kind]
-    if power is None:
-        matrix, shift = torch.eye(n_features, dtype=x.dtype, device=x.device), x.new_zeros(n_features)
+    if not power:
+        matrix = torch.eye(n_features, dtype=x.dtype, device=x.device)
+        shift = x.new_zeros(n_features) if power is None else -x.mean(dim=0)
     else:
         found = Whitening.of(x, labels) if whitening is None else whitening
         matrix = found.matrix(power).to(x.dtype)

@@ -40,7 +40,7 @@ from rpim.core.consensus import (
 from rpim.core.head import Head
 from rpim.core.initialization import ClassSizes, estimated_shares, merged_start
 from rpim.core.objective import Objective
-from rpim.core.representations import KINDS, Representation, fit_representation
+from rpim.core.representations import KINDS, Representation, fit_representation, uses_labels
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.estimators.label_checks import LabelCheck
@@ -78,6 +78,12 @@ class MemberPlan:
     seed: int
     embedding: int = 0
     """Which embedding of the rows it sees, where there are several."""
+
+    @property
+    def representation_key(self) -> tuple[str, int, int, int]:
+        """Members with the same key have the same representation. Only whitening depends on the labels that it sees."""
+        fold = self.fold if uses_labels(self.representation) else -1
+        return self.representation, self.n_directions, self.embedding, fold
 
 
 def plan_members(
@@ -193,22 +199,12 @@ class Trainer:
     embeddings: tuple[slice, ...] = (slice(None),)
     """The columns of each embedding."""
 
-    def __call__(self, plan: MemberPlan) -> Member:
-        x = self.x[:, self.embeddings[plan.embedding]]
-        hidden = self.folds == plan.fold
-        order = torch.cat(
-            [
-                torch.nonzero(~hidden).flatten(),
-                torch.nonzero(hidden).flatten(),
-                torch.arange(len(self.labels), len(x), device=x.device),
-            ]
-        )
-        labels = self.labels[~hidden]
-        # The covariance of all labelled rows would tell a member of the labels that it is not to see.
-        representation = fit_representation(plan.representation, x[order], labels, plan.n_directions)
-        rows = representation(x)[order]
+    def __call__(self, plan: MemberPlan, representation: Representation | None = None) -> Member:
+        """Train a member; ``representation`` is that of its `representation_key`, if it is already fitted."""
+        representation = self.fit_representation(plan) if representation is None else representation
+        order, labels = self._without_fold(plan.fold)
         head, history = train_from_clusters(
-            rows,
+            representation(self.x)[order],
             labels,
             self.n_classes,
             replace(self.objective, trade_off=plan.trade_off),
@@ -218,7 +214,24 @@ class Trainer:
             weight_decay=self.weight_decay,
             cache=self.cache,
         )
-        return Member(plan, self._of_all_columns(representation, plan.embedding), head, history)
+        return Member(plan, representation, head, history)
+
+    def fit_representation(self, plan: MemberPlan) -> Representation:
+        """Fit the representation that all members with the same `representation_key` share."""
+        x, labels = self.x[:, self.embeddings[plan.embedding]], self.labels
+        if uses_labels(plan.representation):
+            # The covariance of all labelled rows would tell a member of the labels that it is not to see.
+            order, labels = self._without_fold(plan.fold)
+            x = x[order]
+        found = fit_representation(plan.representation, x, labels, plan.n_directions)
+        return self._of_all_columns(found, plan.embedding)
+
+    def _without_fold(self, fold: int) -> tuple[Tensor, Tensor]:
+        """The rows in the order of a member, those whose labels it sees first, and these labels."""
+        hidden = self.folds == fold
+        seen, unseen = torch.nonzero(~hidden).flatten(), torch.nonzero(hidden).flatten()
+        unlabelled = torch.arange(len(self.labels), len(self.x), device=self.x.device)
+        return torch.cat([seen, unseen, unlabelled]), self.labels[seen]
 
     def _of_all_columns(self, representation: Representation, embedding: int) -> Representation:
         """The same representation, of rows with all embeddings: zeros for the columns of the others."""
@@ -271,7 +284,13 @@ def train_members(
             checkpoint.save_member(number, member.to_bytes())
         progress.advance(costs[number])
 
-    trained = parallel_map(trainer, [plans[number] for number in missing], done)
+    first = {plans[number].representation_key: plans[number] for number in missing}
+    shared = dict(zip(first, parallel_map(trainer.fit_representation, first.values()), strict=True))
+
+    def train_member(plan: MemberPlan) -> Member:
+        return trainer(plan, shared[plan.representation_key])
+
+    trained = parallel_map(train_member, [plans[number] for number in missing], done)
     found |= dict(zip(missing, trained, strict=True))
     return [found[number] for number in range(len(plans))]
 
