@@ -410,11 +410,11 @@ def test_embeddings_that_do_not_fit_together_are_one_clear_sentence(problem, rai
     X, y, _ = problem
     np.save(tmp_path / "x.npy", X)
     model = GCD(6, random_state=0).fit([X, X[:, :3]], y)
-    raises_input_error(model.fit, "X is an empty list: give a matrix", [], y)
-    raises_input_error(model.fit, "X has embeddings of 180, 9 rows: give embeddings of the same rows", [X, X[:9]], y)
-    raises_input_error(model.fit, "type RowFiles, but several have to be arrays", [X, RowFiles(tmp_path / "x.npy")], y)
-    raises_input_error(model.fit, "widths are 3, 4, but X has 12 columns", X, y, widths=[3, 4])
-    raises_input_error(model.fit, "widths are for one matrix, but X is a list", [X, X], y, widths=[12, 12])
+    raises_input_error(GCD(6).fit, "X is an empty list: give a matrix", [], y)
+    raises_input_error(GCD(6).fit, "X has embeddings of 180, 9 rows: give embeddings of the same rows", [X, X[:9]], y)
+    raises_input_error(GCD(6).fit, "type RowFiles, but several have to be arrays", [X, RowFiles(tmp_path / "x.npy")], y)
+    raises_input_error(GCD(6).fit, "widths are 3, 4, but X has 12 columns", X, y, widths=[3, 4])
+    raises_input_error(GCD(6).fit, "widths are for one matrix, but X is a list", [X, X], y, widths=[12, 12])
     for wrong in ([X], [X[:, :3], X], [X, X[:, :2]]):
         raises_input_error(model.predict, "but the model was fitted on 12, 3 columns: give the same", wrong)
     with pytest.raises(ValueError, match="X has 12 features, but GCD is expecting 15 features"):

@@ -44,7 +44,8 @@ def side_by_side(parts: Sequence[Any], name: str = "X") -> tuple[NDArray[Any], t
     """
     if not parts:
         raise InputError(f"{name} is an empty list: give a matrix of rows, or one per embedding.")
-    odd = next((part for part in parts if not hasattr(part, "__array__")), None)
+    # Rows on disk have a path; reading them here would defeat their purpose.
+    odd = next((part for part in parts if not hasattr(part, "__array__") or hasattr(part, "path")), None)
     if odd is not None:
         raise InputError(
             f"{name} has an embedding of type {type(odd).__name__}, but several have to be arrays in memory: give "
