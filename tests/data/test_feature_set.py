@@ -130,6 +130,12 @@ def with_value(value, *rows):
         ({"X": X, "views": [X, X[:, :2]]}, r"view_3 has shape \(4, 2\)"),
         ({"X": X, "views": [with_value(np.nan, 0)]}, "view_2 has NaN"),
         ({"X": X, "metadata": {"when": object()}}, "metadata is not JSON"),
+        ({"X": {}}, "X is an empty list: give a matrix of rows, or one per embedding"),
+        ({"X": {"a": X, "b": X[:2]}}, "X has embeddings of 4, 2 rows: give embeddings of the same rows"),
+        ({"X": {"a": X, "b": with_value(np.nan, 0)}}, "b has NaN"),
+        ({"X": X, "metadata": {"embeddings": [{"name": "a", "width": 2}]}}, "widths are 2, but X has 3 columns"),
+        ({"X": X, "metadata": {"embeddings": [{"name": "a"}]}}, "is no list of a name and a width each"),
+        ({"X": X, "metadata": {"embeddings": [{"name": "a", "width": w} for w in (1, 2)]}}, "have the same name"),
     ],
 )
 def test_bad_arrays(arguments, message):
@@ -183,6 +189,16 @@ def test_rows_of_zeros_cannot_be_normalized():
     assert features.rows(normalize=False).shape == (6, 3)
     with pytest.raises(InputError, match=r"X has 2 rows \(4, 5\) of zeros only"):
         features.rows()
+
+
+def test_each_embedding_has_the_same_weight_and_none_may_be_zero():
+    features = FeatureSet.from_arrays({"a": [[3.0, 4.0], [1.0, 0.0]], "b": [[-200.0], [0.0]]})
+    assert (features.embeddings, features.widths) == ({"a": 2, "b": 1}, (2, 1))
+    np.testing.assert_allclose(features.subset([0]).rows() ** 2, [[0.18, 0.32, 0.5]], rtol=1e-6)
+    with pytest.raises(InputError, match=r"X has 1 row \(1\) of zeros only"):
+        features.rows()
+    same = FeatureSet.from_arrays(features.X)
+    assert same.fingerprint() != features.fingerprint()
 
 
 def test_rows_too_large_for_the_type():
@@ -277,6 +293,7 @@ KINDS = {
         "metadata": {"encoder": "dino", "sizes": [1, 2]},
         "ids": [7, 6, 5, 4],
     },
+    "several embeddings": {"X": {"clip": X, "dino": 100 * X[:, :2]}, "metadata": {"encoder": "both"}},
 }
 
 

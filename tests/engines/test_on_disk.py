@@ -88,6 +88,15 @@ def test_a_whole_fit(problem, small_blocks, method, n_members):
     assert [issue.row for issue in one.label_issues_] == [issue.row for issue in other.label_issues_]
 
 
+def test_several_embeddings(problem, small_blocks):
+    x, y, files = problem
+    parameters = {"n_classes": 12, "n_members": 2, "random_state": 0, "n_components": 8}
+    one = RPIM(**parameters).fit([x[:, :10], x[:, 10:]], y)
+    other = RPIM(**parameters).fit(files, y, widths=[10, 14])
+    assert (one.widths_, one.components_.shape) == (other.widths_, other.components_.shape) == ((10, 14), (16, 24))
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-4)
+
+
 def test_more_rows_than_the_sample(problem, monkeypatch):
     x, y, files = problem
     monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 240)

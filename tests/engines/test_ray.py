@@ -63,6 +63,15 @@ def test_workers_with_uneven_shards(ray_here, problem, monkeypatch, n_workers, c
     assert other.outlier_threshold_ == pytest.approx(one.outlier_threshold_, rel=1e-4)
 
 
+def test_several_embeddings(ray_here, problem):
+    x, y, folder = problem
+    parameters = {"n_classes": 12, "random_state": 0, "n_components": 8, "max_iter": 10, **QUICK}
+    one = RPIM(**parameters).fit([x[:, :10], x[:, 10:]], y)
+    other = RPIM(**parameters).fit(RayEngine(RowFiles(folder), 2), y, widths=[10, 14])
+    assert one.widths_ == other.widths_ == (10, 14)
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-3)
+
+
 def test_a_committee_of_a_sample_is_trained_on_by_workers(ray_here, problem, monkeypatch):
     """To what the same rows give on disk: the members see a sample, the workers all rows."""
     x, y, folder = problem

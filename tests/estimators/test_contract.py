@@ -8,12 +8,13 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
+from rpim import PIM, RPIM, InfoMaxObjective, InputError, RowFiles, gcd_accuracy
 from rpim import estimators as methods
 from rpim.estimators import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels, infomax
 from rpim.estimators.transductive import TransductiveEstimator
@@ -367,6 +368,57 @@ def test_rim_is_pim_at_lambda_one(problem):
     objective = InfoMaxObjective(trade_off=1.0, weight_decay=0.02)
     pim = PIM(n_classes=6, objective=objective, n_members=1, max_iter=15, random_state=0).fit(X, y)
     assert (rim.head_.prototypes == pim.head_.prototypes).all()
+
+
+def test_several_embeddings_are_one_matrix_with_known_columns(problem):
+    X, y, truth = problem
+    parts = [X[:, :7], 1000.0 * X[:, 5:] + 3.0]
+    model = RPIM(6, n_members=4, random_state=0).fit(parts, y)
+    assert model.widths_ == (7, 7)
+    assert model.score(parts, truth) > 0.95
+    together = np.hstack(parts)
+    again = RPIM(6, n_members=4, random_state=0).fit(together, y, widths=[7, 7])
+    np.testing.assert_array_equal(model.predict_proba(parts), again.predict_proba(together))
+    assert model.transform(parts).shape == (180, 14)
+    assert len(model.extend([part[:20] for part in parts]).labels_) == 20
+
+
+def test_no_embedding_outweighs_another(problem):
+    """Neither by its scale nor by its number of columns; each is normalized and projected on its own."""
+    X, y, _ = problem
+    parts = [X, 1000.0 * np.repeat(X, 3, axis=1)]
+    rows = GCD(6, random_state=0).fit(parts, y)._preparation(torch.device("cpu"))(np.hstack(parts))
+    np.testing.assert_allclose(rows[:, :12].norm(dim=1), 0.5**0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        rows[:, :12], X / np.linalg.norm(X, axis=1, keepdims=True) / 2**0.5, rtol=1e-4, atol=1e-6
+    )
+    model = RPIM(6, n_members=2, n_components=5, random_state=0).fit(parts, y)
+    rows = model._preparation(torch.device("cpu"))(np.hstack(parts))
+    assert rows.shape == (180, 10)
+    np.testing.assert_allclose(rows[:, 5:].norm(dim=1), 0.5**0.5, rtol=1e-5)
+    assert not model.components_[:5, 12:].any()
+
+
+def test_square_roots_are_taken_of_the_embeddings_that_they_suit(problem):
+    X, y, _ = problem
+    sparse = np.maximum(X, 0.0) ** 4 + 1e-3
+    assert RPIM(6, n_members=2, random_state=0).fit([X, sparse], y).normalize_ == (True, "sqrt")
+    assert RPIM(6, n_members=1, random_state=0).fit([X, sparse], y).normalize_ is True
+
+
+def test_embeddings_that_do_not_fit_together_are_one_clear_sentence(problem, raises_input_error, tmp_path):
+    X, y, _ = problem
+    np.save(tmp_path / "x.npy", X)
+    model = GCD(6, random_state=0).fit([X, X[:, :3]], y)
+    raises_input_error(GCD(6).fit, "X is an empty list: give a matrix", [], y)
+    raises_input_error(GCD(6).fit, "X has embeddings of 180, 9 rows: give embeddings of the same rows", [X, X[:9]], y)
+    raises_input_error(GCD(6).fit, "type RowFiles, but several have to be arrays", [X, RowFiles(tmp_path / "x.npy")], y)
+    raises_input_error(GCD(6).fit, "widths are 3, 4, but X has 12 columns", X, y, widths=[3, 4])
+    raises_input_error(GCD(6).fit, "widths are for one matrix, but X is a list", [X, X], y, widths=[12, 12])
+    for wrong in ([X], [X[:, :3], X], [X, X[:, :2]]):
+        raises_input_error(model.predict, "but the model was fitted on 12, 3 columns: give the same", wrong)
+    with pytest.raises(ValueError, match="X has 12 features, but GCD is expecting 15 features"):
+        model.predict(X)
 
 
 def test_views_of_another_shape_are_refused(problem):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from rpim import FeatureSet, InputError
-from rpim.runs.saved_model import LEAST_ALIGNMENT, MIN_FITTED_ROWS, MIN_ROWS, EmbeddingSpace
+from rpim import RPIM, FeatureSet, InputError
+from rpim.runs.saved_model import LEAST_ALIGNMENT, MIN_FITTED_ROWS, MIN_ROWS, EmbeddingSpace, describe, restore
 
 D = 192
 
@@ -131,3 +133,18 @@ def test_names_of_encoders_go_first():
     with pytest.raises(InputError, match="seem to come from another encoder"):
         space.check(FeatureSet.from_arrays(shuffled))  # which does not say
     RUN.check(FeatureSet.from_arrays(rows, metadata={"encoder": "clip"}))  # nor does the run
+
+
+def test_a_model_of_several_embeddings_comes_back_bit_by_bit():
+    random = np.random.RandomState(0)
+    truth = np.repeat(np.arange(4), 15)
+    X = np.eye(4, 8)[truth] + 0.1 * random.randn(60, 8)
+    parts = [X, np.maximum(X, 0.0) ** 4 + 1e-3]
+    model = RPIM(4, n_members=4, n_components=5, random_state=0).fit(parts, np.where(truth < 2, truth, -1))
+    facts, tensors = describe(model)
+    again = restore(json.loads(json.dumps(facts)), tensors)
+    assert (again.widths_, again.normalize_) == (model.widths_, model.normalize_) == ((8, 8), (True, "sqrt"))
+    np.testing.assert_array_equal(again.predict_proba(parts), model.predict_proba(parts))
+    for changed in ({"widths": [8, 7]}, {"widths": [16]}, {"widths": "16"}, {"n_features": 12}):
+        with pytest.raises((ValueError, TypeError)):
+            restore({**facts, **changed}, tensors)

@@ -149,7 +149,7 @@ def follow(model: InfoMaxEstimator, case: BatchesCase) -> Record:
     """Fit the first stage and process the batches; return the measurements, with one record per batch."""
     X, first = case.features.rows(normalize=model.normalize), case.stages.of_row == 0
     start = time.perf_counter()
-    model.fit(X[first], case.y[first])
+    model.fit(X[first], case.y[first], widths=case.features.widths)
     seconds = time.perf_counter() - start
     return {
         "rows": len(case.y),
@@ -173,7 +173,7 @@ def _follow_batches(model: InfoMaxEstimator, X: NDArray[Any], case: BatchesCase)
             found[rows] = model.extend(X[rows]).labels_
         else:
             so_far = stages.of_row <= batch
-            model.set_params(n_classes=None).fit(X[so_far], stages.y[so_far])
+            model.set_params(n_classes=None).fit(X[so_far], stages.y[so_far], widths=case.features.widths)
             found[so_far] = model.labels_
         seconds = time.perf_counter() - start
         yield {

@@ -95,7 +95,7 @@ def _fitted(model: DiscoveryEstimator, case: Case) -> Record:
     X = case.features.rows(normalize=model.normalize)
     views = case.features.rows_of_views(model.normalize) if model.uses_views else []
     start = time.perf_counter()
-    model.fit(X, case.y, views)
+    model.fit(X, case.y, views, widths=case.features.widths)
     seconds, peak = time.perf_counter() - start, peak_memory_mb()
     return {
         **measure(case, model.labels_, model.known_classes_),

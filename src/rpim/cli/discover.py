@@ -13,7 +13,7 @@ import typer
 
 from rpim._common.errors import InputError, choose
 from rpim._common.hardware import as_bytes
-from rpim.cli.embed import EncoderName, TextColumn, Weights
+from rpim.cli.embed import EncoderNames, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import (
     FeatureColumn,
@@ -85,7 +85,7 @@ def discover(
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
     text_column: TextColumn = None,
-    encoder: EncoderName = None,
+    encoder: EncoderNames = None,
     weights: Weights = None,
     n_classes: Annotated[
         int | None,
@@ -245,7 +245,7 @@ def estimate(
     label_column: LabelColumn = None,
     feature_column: FeatureColumn = None,
     text_column: TextColumn = None,
-    encoder: EncoderName = None,
+    encoder: EncoderNames = None,
     weights: Weights = None,
     method: Annotated[
         str,
@@ -313,6 +313,7 @@ def estimate(
         normalize=False if no_normalize else "auto",
         random_state=seed,
         verbose=True,
+        widths=features.widths,
     )
     counted = method if n_known else "groups"
     if picture is not None:

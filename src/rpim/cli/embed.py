@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 10
 
-EncoderName = Annotated[
-    str | None,
+EncoderNames = Annotated[
+    list[str] | None,
     typer.Option(
         "--encoder",
         metavar="NAME",
         help="Images: dinov2-vits14, dino-vitb16 (the paper), dinov3-vitb16, clip-vitb16, siglip-vitb16, …, any timm "
         "model (timm.list_models lists them), or an .onnx file. Texts: all-MiniLM-L6-v2, any sentence-transformers "
-        "model, or a folder.",
+        "model, or a folder. Give it several times to use several encoders together.",
     ),
 ]
 Weights = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
-        metavar="FILE", help="Local weights of the encoder: .safetensors or .pth for images, a folder for texts."
+        metavar="FILE",
+        help="Local weights of the encoder: .safetensors or .pth for images, a folder for texts. Of several encoders "
+        "one for each, in the same order.",
     ),
 ]
 TextColumn = Annotated[str | None, typer.Option(metavar="C", help="Column with the texts.")]
@@ -56,7 +58,7 @@ def embed(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FEATURES", help=".parquet or .npz; with --ray a folder.")
     ],
-    encoder: EncoderName = None,
+    encoder: EncoderNames = None,
     weights: Weights = None,
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Labels by id; the id of an image is its path within SOURCE.")
@@ -106,10 +108,10 @@ def embed(
     if no_labels:
         items = dataclasses.replace(items, labels=None)
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.open_encoder import open_encoder
+    from rpim.embedding.open_encoder import open_encoders
 
     with one_line_warnings(show=not quiet):
-        opened = _adjusted(open_encoder(items.kind, encoder, weights, device), image_size, mean, std)
+        opened = _adjusted(open_encoders(items.kind, encoder or (), weights or (), device), image_size, mean, std)
     how: dict[str, Any] = {
         "views": views,
         "batch_size": batch_size,
@@ -156,8 +158,8 @@ def read_data(
     label_column: str | None,
     feature_column: str | None,
     text_column: str | None,
-    encoder: str | None,
-    weights: Path | None,
+    encoder: list[str] | None,
+    weights: list[Path] | None,
     memory: int | None = None,
 ) -> FeatureSet | Items:
     """The features in a file, or the images or texts to embed first."""
@@ -167,7 +169,7 @@ def read_data(
 
     table = CsvFile.sniff(path)
     if not is_source(table, text_column):
-        if path.exists() and (encoder is not None or weights is not None):
+        if path.exists() and (encoder or weights):
             raise InputError(f"--encoder and --weights are for images and texts, not for {path}: leave them out.")
         return FeatureSet.read(table, labels, label_column=label_column, feature_column=feature_column, memory=memory)
     if feature_column is not None:
@@ -176,14 +178,14 @@ def read_data(
 
 
 def embed_for_run(
-    items: Items, run: Path, encoder: str | None, weights: Path | None, device: str | None, *, quiet: bool
+    items: Items, run: Path, encoder: list[str] | None, weights: list[Path] | None, device: str | None, *, quiet: bool
 ) -> Path:
     """Embed the items of a run next to its folder; an interrupted embedding is resumed."""
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.open_encoder import open_encoder
+    from rpim.embedding.open_encoder import open_encoders
 
     with one_line_warnings(show=not quiet):
-        opened = open_encoder(items.kind, encoder, weights, device)
+        opened = open_encoders(items.kind, encoder or (), weights or (), device)
     place = run.with_name(f"{run.name}.features.parquet")
     report = embed_items(items, opened, place, reuse=True, verbose=not quiet)
     is_reused(place)
@@ -191,7 +193,7 @@ def embed_for_run(
     return place
 
 
-def embedded(items: Items, encoder: str | None, weights: Path | None, *, quiet: bool) -> FeatureSet:
+def embedded(items: Items, encoder: list[str] | None, weights: list[Path] | None, *, quiet: bool) -> FeatureSet:
     """The features of the items, which are not kept on disk."""
     from rpim.data.feature_set import FeatureSet
 
@@ -208,11 +210,11 @@ def features_of_new(
     labels: Path | None = None,
     label_column: str | None = None,
     text_column: str | None = None,
-    weights: Path | None = None,
+    weights: list[Path] | None = None,
     quiet: bool = False,
     workers: int | None = None,
 ) -> Iterator[Path | CsvFile]:
-    """The path of the features: `path` itself, or the features of its images or texts by the run's encoder.
+    """The path of the features: `path` itself, or the features of its images or texts by the run's encoders.
 
     With `workers`, that many Ray workers embed them. The features are removed at the end; after an interruption they
     stay next to the output, and the same command resumes.
@@ -225,11 +227,11 @@ def features_of_new(
         yield table
         return
     from rpim.embedding.embed import embed as embed_items
-    from rpim.embedding.open_encoder import encoder_of
+    from rpim.embedding.open_encoder import encoders_of
     from rpim.runs.run_folder import read_run_file
 
     items = read_source(table, labels=labels, label_column=label_column, text_column=text_column)
-    encoder = encoder_of(read_run_file(run)["provenance"]["data"]["metadata"], weights)
+    encoder = encoders_of(read_run_file(run)["provenance"]["data"]["metadata"], weights or ())
     if workers is not None and output is not None:
         from rpim.embedding.on_ray import embed_on_ray
 

@@ -187,7 +187,7 @@ def fit(
         where = rows if spread is None else spread(rows)
         with one_line_warnings(show=not quiet):
             labels = np.full(len(features), "") if features.n_labelled == 0 else np.asarray(features.labels)
-            model.fit(where, labels, views, checkpoint=checkpoint)
+            model.fit(where, labels, views, widths=features.widths, checkpoint=checkpoint)
     except InputError as error:
         raise InputError(as_options(str(error))) from error
     except _OF_DAMAGED_STATES as error:

@@ -402,7 +402,7 @@ def _predict_on_ray(
     workers: int | None,
     *,
     text_column: str | None,
-    weights: Path | None,
+    weights: list[Path] | None,
     **how: Any,
 ) -> None:
     """``rpim predict --ray``; the workers also embed images and texts."""

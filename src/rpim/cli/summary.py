@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rpim._common.errors import end_of, in_halves, interval, plural, short
+from rpim.data.embeddings import EMBEDDINGS
 from rpim.runs.assignments import UNSTABLE
 
 if TYPE_CHECKING:
@@ -106,13 +107,12 @@ def print_next_steps(console: Console, discovery: Discovery, folder: Path, page:
 def _new_data(discovery: Discovery) -> str:
     """New rows of the kind that the run was made from."""
     data = discovery.provenance.get("data", {})
-    embedding = data.get("metadata", {}).get("embedding")
-    embedding = embedding if isinstance(embedding, dict) else {}
-    weights = embedding.get("weights")
-    option = f" --weights {shlex.quote(str(weights))}" if weights else ""
+    metadata = data.get("metadata", {})
+    said = [facts for facts in metadata.get(EMBEDDINGS) or [metadata.get("embedding")] if isinstance(facts, dict)]
+    options = "".join(f" --weights {shlex.quote(str(one['weights']))}" for one in said if one.get("weights"))
     suffixes = Path(str(data.get("path") or "rows.npz")).suffixes
     suffix = "".join(suffixes[-2 if suffixes[-1:] == [".gz"] else -1 :])
-    return ("NEW_IMAGES" if embedding.get("kind") == "images" else f"NEW{suffix}") + option
+    return ("NEW_IMAGES" if said and said[0].get("kind") == "images" else f"NEW{suffix}") + options
 
 
 def print_line(console: Console, line: str) -> None:

@@ -1,7 +1,14 @@
-"""From the user's rows to the rows that a head takes: normalized, and projected onto principal directions."""
+"""From the user's rows to the rows that a head takes: normalized, and projected onto principal directions.
+
+Several embeddings of the same rows, of several encoders, are one matrix with known columns. Each embedding is
+normalized and projected on its own, and all get the same length: otherwise the one with the largest values would decide
+alone which rows are similar.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rpim._common.errors import InputError
+from rpim.data.embeddings import column_slices
 from rpim.data.labels import unit_rows
 
 
@@ -41,6 +49,25 @@ def leading_directions(gram: Tensor, n_directions: int) -> Tensor:
     return directions[:, -n_directions:].flip(1).float().contiguous()
 
 
+def directions_of_each(gram: Tensor, n_directions: int, widths: Sequence[int]) -> Tensor:
+    """The leading principal directions of each of several embeddings, as one block-diagonal matrix. (D, n)
+
+    An embedding with fewer columns is kept as it is.
+
+    >>> directions_of_each(torch.diag(torch.tensor([1.0, 2.0, 3.0])), 1, [2, 1]).abs().tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    blocks = [gram[columns, columns] for columns in column_slices(widths)]
+    kept = [min(n_directions, len(block)) for block in blocks]
+    directions = torch.zeros(len(gram), sum(kept), device=gram.device)
+    for block, rows, columns in zip(blocks, column_slices(widths), column_slices(kept), strict=True):
+        is_whole = len(block) <= n_directions
+        directions[rows, columns] = (
+            torch.eye(len(block)).to(gram) if is_whole else leading_directions(block, n_directions)
+        )
+    return directions
+
+
 LARGEST, SMALLEST = 1e15, 1e-15
 """Of values that are not normalized: the squares of others leave the range of single precision."""
 
@@ -60,13 +87,25 @@ def check_scale(rows: NDArray[Any], normalize: bool) -> None:
         )
 
 
+Normalization = bool | str
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """The same preprocessing for the rows of a fit and for new rows."""
 
-    normalize: bool | str  # "sqrt": of the square roots
+    normalize: Normalization | tuple[Normalization, ...]  # "sqrt": of the square roots; one for each embedding
     components: Tensor | None  # (D, d) principal directions, None to keep all features
     device: torch.device
+    widths: tuple[int, ...] = ()  # D of each embedding, if there are several
+
+    @functools.cached_property
+    def columns(self) -> tuple[slice, ...]:
+        """The columns of each embedding in a preprocessed row."""
+        before = column_slices(self.widths)
+        if self.components is None or len(before) == 1:
+            return before
+        return column_slices([int(self.components[rows].any(dim=0).sum()) for rows in before])
 
     def __call__(self, rows: NDArray[Any]) -> Tensor:
         """Preprocess some rows. (n, d)"""
@@ -74,14 +113,24 @@ class Preprocessing:
         if self.components is None:
             return x
         x = x @ self.components
-        return x.div_(x.norm(dim=1, keepdim=True).clamp_min_(1e-12)) if self.normalize else x
+        if self.normalize:
+            for columns in self.columns:
+                part = x[:, columns]
+                part.div_(part.norm(dim=1, keepdim=True).clamp_min_(1e-12))
+            if len(self.columns) > 1:
+                x /= len(self.columns) ** 0.5
+        return x
 
     def normalized(self, rows: NDArray[Any]) -> Tensor:
         """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
         if self.normalize:
-            unit = unit_rows(rows)
-            if self.normalize == "sqrt":
-                unit = unit_rows(np.copysign(np.sqrt(np.abs(unit)), unit))
+            unit = unit_rows(rows, widths=self.widths)
+            parts = column_slices(self.widths)
+            how = self.normalize if isinstance(self.normalize, tuple) else (self.normalize,) * len(parts)
+            if "sqrt" in how:
+                for part in (unit[:, columns] for columns, each in zip(parts, how, strict=True) if each == "sqrt"):
+                    part[:] = np.copysign(np.sqrt(np.abs(part)), part)
+                unit = unit_rows(unit, widths=self.widths)
             return torch.from_numpy(unit).to(self.device)
         with np.errstate(over="ignore"):
             values = np.array(rows, dtype=np.float32)  # a copy: the user's array may be read-only

@@ -21,6 +21,7 @@ from rpim._common.errors import InputError, some_rows
 from rpim._common.files import StrPath
 from rpim._common.hardware import BLOCK_VALUES, as_bytes
 from rpim.data.columns import metadata_columns
+from rpim.data.embeddings import EMBEDDINGS, column_slices, named_widths, side_by_side
 from rpim.data.formats.feature_files import (
     declared_size,
     is_pim_folder,
@@ -72,7 +73,8 @@ class FeatureSet:
         Metadata columns, such as a date or a price: numbers (NaN for missing ones) or strings (an array of objects, ""
         for missing ones). No method uses them.
     metadata : dict
-        JSON-able facts about the whole set; "encoder" is compared before a run is applied to new rows.
+        JSON-able facts about the whole set; "encoder" is compared before a run is applied to new rows, and "embeddings"
+        lists the name and width of each embedding, if X has several side by side.
     first_row : int
         The number of the first row in its file, if these rows are a block of it; errors count rows from it.
 
@@ -83,6 +85,14 @@ class FeatureSet:
     FeatureSet(2 rows, 2 features, 1 labelled)
     >>> features.rows().tolist()[1]
     [0.0, 1.0]
+
+    Several embeddings of the same rows, by name; each has the same weight in `rows`:
+
+    >>> two = FeatureSet.from_arrays({"clip": [[3.0, 4.0], [0.0, 2.0]], "dino": [[100.0], [-5.0]]})
+    >>> two, two.embeddings
+    (FeatureSet(2 rows, 3 features of 2 embeddings, 0 labelled), {'clip': 2, 'dino': 1})
+    >>> (two.rows() ** 2).round(2).tolist()
+    [[0.18..., 0.31..., 0.5], [0.0, 0.5, 0.5]]
     """
 
     X: FloatArray | RowFiles
@@ -100,7 +110,7 @@ class FeatureSet:
     @classmethod
     def from_arrays(
         cls,
-        X: ArrayLike | RowFiles,
+        X: ArrayLike | RowFiles | Mapping[str, ArrayLike],
         labels: ArrayLike | None = None,
         ids: ArrayLike | None = None,
         *,
@@ -117,8 +127,8 @@ class FeatureSet:
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, n_features), or RowFiles
-            The features.
+        X : array-like of shape (n_rows, n_features), RowFiles, or mapping of str to array-like
+            The features; of several encoders, the embeddings by name.
         labels : array-like of shape (n_rows,), optional
             The labels of the rows that have one; -1, None, NaN or "" for the others.
         ids : array-like of shape (n_rows,), optional
@@ -153,6 +163,11 @@ class FeatureSet:
         >>> FeatureSet.from_arrays([[1, 0], [0, 1]], labels=[4, None]).labels.tolist()
         [4, -1]
         """
+        if isinstance(X, Mapping):
+            parts = {str(name): feature_matrix(part, str(name), first_row) for name, part in X.items()}
+            X, widths = side_by_side(list(parts.values()))
+            listed = [{"name": name, "width": width} for name, width in zip(parts, widths, strict=True)]
+            metadata = {"encoder": " + ".join(parts), **(metadata or {}), EMBEDDINGS: listed}
         matrix = X if isinstance(X, RowFiles) else feature_matrix(X, "X", first_row)
         n = len(matrix)
         checked_views = tuple(feature_matrix(view, f"view_{k}") for k, view in enumerate(views, start=2))
@@ -165,6 +180,7 @@ class FeatureSet:
             facts = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise InputError(f"metadata is not JSON ({error}): use text, numbers, lists and dicts.") from error
+        named_widths(facts, matrix.shape[1])
         return cls(
             X=matrix,
             ids=id_array(ids, n, first_row),
@@ -277,12 +293,23 @@ class FeatureSet:
         return len(self.X)
 
     def __repr__(self) -> str:
-        return f"FeatureSet({len(self)} rows, {self.n_features} features, {self.n_labelled} labelled)"
+        several = f" of {len(self.embeddings)} embeddings" if self.embeddings else ""
+        return f"FeatureSet({len(self)} rows, {self.n_features} features{several}, {self.n_labelled} labelled)"
 
     @property
     def n_features(self) -> int:
         """D, the number of columns."""
         return int(self.X.shape[1])
+
+    @property
+    def embeddings(self) -> dict[str, int]:
+        """The number of columns of each embedding by its name, in the order of the columns; empty if X is one."""
+        return named_widths(self.metadata, self.n_features)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The number of columns of each embedding, as `fit` takes it; empty if X is one."""
+        return tuple(self.embeddings.values())
 
     @property
     def labelled(self) -> BoolArray:
@@ -366,8 +393,11 @@ class FeatureSet:
             if not np.isfinite(out).all():
                 raise InputError(f"{name} has values too large for {out.dtype}: ask for rows(dtype=numpy.float64).")
             return []
-        out[:] = unit_rows(X, np.float64)
-        zero: list[int] = (np.flatnonzero(~out.any(axis=1)) + start + self.first_row).tolist()
+        out[:] = unit_rows(X, np.float64, self.widths)
+        is_zero = np.zeros(len(out), dtype=bool)
+        for columns in column_slices(self.widths):
+            is_zero |= ~out[:, columns].any(axis=1)
+        zero: list[int] = (np.flatnonzero(is_zero) + start + self.first_row).tolist()
         return zero
 
     def fingerprint(self) -> str:
@@ -391,7 +421,8 @@ class FeatureSet:
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}\n".encode())
+        of_each = f" {self.widths}" if self.widths else ""
+        digest = hashlib.sha256(f"rpim features 1: {len(self)} x {self.n_features}{of_each}\n".encode())
         for _, block in row_blocks_of(self.X, max(1, BLOCK_VALUES // self.n_features)):
             with np.errstate(over="ignore"):
                 digest.update(np.ascontiguousarray(block, dtype="<f4").data)
@@ -411,7 +442,7 @@ class FeatureSet:
         """
         if not isinstance(self.X, RowFiles):
             return self.fingerprint()
-        digest = hashlib.sha256(repr(self.X.state()).encode())
+        digest = hashlib.sha256(f"{self.X.state()!r}{self.widths or ''}".encode())
         if self.labels is not None:
             _add_values(digest, self.labels)
         return digest.hexdigest()

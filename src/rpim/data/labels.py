@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rpim._common.errors import InputError, first_line, some_rows
 from rpim._common.hardware import row_blocks
+from rpim.data.embeddings import column_slices
 
 UNLABELLED = -1
 _UNLABELLED_TEXTS = ("", str(UNLABELLED))
@@ -169,15 +171,25 @@ def feature_matrix(values: ArrayLike, name: str, first_row: int = 0) -> FloatArr
     return array
 
 
-def unit_rows(rows: NDArray[Any], dtype: type[np.float32] | type[np.float64] = np.float32) -> FloatArray:
+def unit_rows(
+    rows: NDArray[Any], dtype: type[np.float32] | type[np.float64] = np.float32, widths: Sequence[int] = ()
+) -> FloatArray:
     """The rows scaled to length 1, in this precision; a row of zeros stays zero. (N, D)
 
-    Where a row or its squares leave the range of the precision, it is divided by its largest value first, as it was
-    given and in double precision.
+    Of several embeddings side by side, with as many columns as `widths` says, each gets the same length. Where a row
+    or its squares leave the range of the precision, it is divided by its largest value first, as it was given and in
+    double precision.
 
     >>> unit_rows(np.array([[3e-30, 4e-30], [3e300, 4e300], [0, 0]])).round(6).tolist()
     [[0.6..., 0.8...], [0.6..., 0.8...], [0.0, 0.0]]
+    >>> (unit_rows(np.array([[0, -4, 100]]), widths=(2, 1)) ** 2).round(3).tolist()
+    [[0.0, 0.5, 0.5]]
     """
+    if len(widths) > 1:
+        parts = [unit_rows(rows[:, columns], dtype) for columns in column_slices(widths)]
+        together: FloatArray = np.concatenate(parts, axis=1)
+        together /= math.sqrt(len(widths))
+        return together
     limits = np.finfo(dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         values: FloatArray = rows.astype(dtype)

@@ -27,7 +27,7 @@ from rpim._common.work_folder import WorkFolder
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
-from rpim.embedding.open_encoder import open_encoder
+from rpim.embedding.open_encoder import open_encoders
 
 
 class EmbeddingCheckpoint:
@@ -133,10 +133,10 @@ class EmbeddingReport:
 
 def embed(
     items: Items,
-    encoder: Encoder | str | None,
+    encoder: Encoder | str | Sequence[str] | None,
     output: Path,
     *,
-    weights: Path | None = None,
+    weights: Path | Sequence[Path] | None = None,
     device: str | None = None,
     views: int = 0,
     batch_size: int | None = None,
@@ -154,12 +154,13 @@ def embed(
     ----------
     items : Items
         What `read_source` returns.
-    encoder : Encoder, str or None
-        A name is opened by `open_encoder` with `weights` and `device`; None is the default for the kind of items.
+    encoder : Encoder, str, sequence of str, or None
+        Names are opened with `weights` and `device`; None is the default for the kind of items. The rows of several
+        encoders are written side by side, as one feature set with several embeddings.
     output : path of the .parquet or .npz file
         The file to write.
-    weights : path, optional
-        Local weights of the encoder, instead of those of the hub.
+    weights : path or sequence of paths, optional
+        Local weights of the encoder, or of each of several, instead of those of the hub.
     device : str, optional
         A torch device; by default a GPU where there is one.
     views : int
@@ -189,7 +190,9 @@ def embed(
     """
     check_export(output, overwrite or reuse, SUFFIXES)
     if not isinstance(encoder, Encoder):
-        encoder = open_encoder(items.kind, encoder, weights, device)
+        names = [] if encoder is None else [encoder] if isinstance(encoder, str) else encoder
+        paths = [] if weights is None else [weights] if isinstance(weights, Path) else weights
+        encoder = open_encoders(items.kind, names, paths, device)
     if batch_size is not None:
         encoder.batch_size = batch_size
     plan = plan_of(items, encoder, views, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Encoder(ABC):
         Default batch size.
     """
 
-    kind: ClassVar[Kind]
+    kind: Kind
     batch_size: int = 32
     name: str
     weights: str | None
@@ -87,7 +87,8 @@ class Batch(NamedTuple):
     """Prepared items."""
 
     positions: list[int]
-    prepared: Any  # of each item, or of n images with V views a tensor of uint8 of shape (n * V, 3, size, size)
+    prepared: Any  # of each item, or of n images with V views a tensor of uint8 of shape (n * V, 3, size, size);
+    # a tuple of tensors for several encoders
     reasons: dict[int, str]  # why the items at other positions are left out
 
 
@@ -159,9 +160,16 @@ class _Pictures(Dataset[Any]):
 def _together(found: list[tuple[int, list[Any] | str]]) -> Batch:
     """One tensor a batch: it goes from process to process without being copied."""
     usable = [(position, seen) for position, seen in found if not isinstance(seen, str)]
-    pixels = [torch.from_numpy(view) for _, seen in usable for view in seen]
     return Batch(
         [position for position, _ in usable],
-        torch.stack(pixels) if pixels else torch.empty(0),
+        _stacked([view for _, seen in usable for view in seen]),
         {position: seen for position, seen in found if isinstance(seen, str)},
     )
+
+
+def _stacked(pixels: list[Any]) -> Any:
+    if not pixels:
+        return torch.empty(0)
+    if isinstance(pixels[0], tuple):  # of several encoders
+        return tuple(_stacked(list(each)) for each in zip(*pixels, strict=True))
+    return torch.stack([torch.from_numpy(view) for view in pixels])

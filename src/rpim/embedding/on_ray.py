@@ -30,7 +30,8 @@ from rpim.embedding.embed import (
 )
 from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
-from rpim.embedding.open_encoder import encoder_of
+from rpim.embedding.joint import JointEncoder
+from rpim.embedding.open_encoder import encoders_of
 
 FILES = 64
 LEAST, MOST = 64, 4096
@@ -89,13 +90,14 @@ def embed_on_ray(
     with explain_ray_errors():  # each in an object of its own, so that a worker holds no more than it works on
         todo = [span for span in shards.spans if span not in before]
         parts = {span.number: ray.put(items.part(slice(span.start, span.stop))) for span in todo}
-    weights = None if encoder.weights is None else Path(encoder.weights)
+    singles = encoder.encoders if isinstance(encoder, JointEncoder) else (encoder,)
+    weights = [Path(one.weights) for one in singles if one.weights is not None]
     start = time.monotonic()
     seconds = write_shards(
         shards,
         partial(
             _Embedder,
-            open_encoder or partial(encoder_of, encoder.metadata(), weights, device),
+            open_encoder or partial(encoders_of, encoder.metadata(), weights, device),
             parts,
             metadata_of(plan, items, []),
             1 + views,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rpim._common.errors import InputError
+from rpim.data.embeddings import EMBEDDINGS
 from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Kind
+from rpim.embedding.joint import JointEncoder
 from rpim.embedding.pictures import Preprocessing
 
 
@@ -53,6 +56,40 @@ def open_encoder(
     return TimmEncoder(name, weights, device, preprocessing, sha256)
 
 
+def open_encoders(
+    kind: Kind, names: Sequence[str] = (), weights: Sequence[Path] = (), device: str | None = None
+) -> Encoder:
+    """The encoder of that name, or several as one (`JointEncoder`); without a name the default.
+
+    Parameters
+    ----------
+    kind : "images" or "texts"
+    names : sequence of str
+        As in `open_encoder`.
+    weights : sequence of paths
+        Local weights of each encoder, in the order of the names; or none.
+    device : str, optional
+        A torch device; a GPU where there is one.
+
+    Raises
+    ------
+    InputError
+        If an encoder is given twice, or the number of weights is another.
+    """
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None and not weights:
+        raise InputError(f"The encoder {twice} is given twice: give each encoder once.")
+    wanted: list[str | None] = [*names] or [None]
+    paths: list[Path | None] = [*weights] or [None] * len(wanted)
+    if len(paths) != len(wanted):
+        raise InputError(
+            f"There are {len(paths)} --weights for {len(wanted)} encoders: give one for each --encoder, in the same "
+            "order."
+        )
+    opened = [open_encoder(kind, name, path, device) for name, path in zip(wanted, paths, strict=True)]
+    return opened[0] if len(opened) == 1 else JointEncoder(opened)
+
+
 _FACTS = ("kind", "encoder", "weights_sha256")
 
 
@@ -74,7 +111,7 @@ def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: st
             "embed them as you embedded the run, and give their features."
         )
     kind, name, sha256 = (said[fact] for fact in _FACTS)
-    stored = said.get("weights") or (name if _is_file(name) else None)
+    stored = _stored(said)
     if weights is None and stored is not None:
         raise InputError(
             f"The run was embedded with the weights in {stored}, and files that a run names are not opened unasked: "
@@ -85,6 +122,43 @@ def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: st
     if kind not in ("images", "texts") or name.endswith(".safetensors"):
         raise InputError(f"The run says that it holds {kind} embedded by {name}, which is no encoder: embed it again.")
     return open_encoder("texts" if kind == "texts" else "images", name, weights, device, preprocessing, sha256)
+
+
+def encoders_of(metadata: dict[str, Any], weights: Sequence[Path] = (), device: str | None = None) -> Encoder:
+    """Reopen the encoder of features, or all of them as one.
+
+    Parameters
+    ----------
+    metadata : dict
+        Of the features.
+    weights : sequence of paths
+        Of each encoder, or of those alone that were embedded with local weights, in their order.
+    device : str, optional
+        A torch device; a GPU where there is one.
+    """
+    said = metadata.get(EMBEDDINGS)
+    each = [{"embedding": one} for one in said] if isinstance(said, list) and said else [metadata]
+    local = [_stored(one["embedding"]) is not None for one in each] if len(each) > 1 else [True]
+    if weights and len(weights) not in (len(each), sum(local)):
+        raise InputError(
+            f"There are {len(weights)} --weights, but the run has {len(each)} encoders, {sum(local)} of them with "
+            "local weights: give one for each of these, in the order of the run."
+        )
+    if weights and len(weights) < len(each):
+        left = iter(weights)
+        given: list[Path | None] = [next(left) if is_local else None for is_local in local]
+    else:
+        given = list(weights) or [None] * len(each)
+    opened = [encoder_of(facts, path, device) for facts, path in zip(each, given, strict=True)]
+    return opened[0] if len(opened) == 1 else JointEncoder(opened)
+
+
+def _stored(said: Any) -> str | None:
+    """The file or folder of local weights that the metadata of an encoder names."""
+    if not isinstance(said, dict):
+        return None
+    name = said.get("encoder")
+    return said.get("weights") or (name if isinstance(name, str) and _is_file(name) else None)
 
 
 def _is_file(name: str) -> bool:

@@ -23,7 +23,8 @@ from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.preprocessing import Preprocessing, SumOfSquares, check_scale, leading_directions
+from rpim.core.preprocessing import Normalization, Preprocessing, SumOfSquares, check_scale, directions_of_each
+from rpim.data.embeddings import are_several, checked_widths, side_by_side
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows, unit_rows
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine
@@ -41,7 +42,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     n_classes: int | None
     normalize: Any
-    normalize_: bool | str
+    normalize_: Normalization | tuple[Normalization, ...]
     n_components: Any
     device: str | None
     random_state: Any
@@ -81,6 +82,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         y: ArrayLike | None = None,
         views: Sequence[ArrayLike] = (),
         *,
+        widths: Sequence[int] = (),
         checkpoint: Checkpoint | None = None,
     ) -> DiscoveryEstimator:
         """Find the class of every row.
@@ -89,11 +91,16 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         ----------
         X : array-like of shape (n_rows, n_features), RowFiles, or what `on_ray` gives
             Embeddings. `RowFiles` stay on disk, and with `on_ray` they are spread over workers (RIM, TIM, PIM, RPIM).
+            A list of several matrices has the embeddings of several encoders: each is normalized and projected on its
+            own, and all have the same weight. The members of a committee take turns to see one of them, and the model
+            sees all; a single fit, like every other method, sees all side by side.
         y : array-like of shape (n_rows,), optional
             The labels of the rows that have one; -1, None, NaN or "" for the others. Without any label the rows are
             clustered (RIM, TIM, PIM, RPIM, KMeans).
         views : sequence of array-likes of the shape of X
             Further views of the same items (e.g. of another augmentation), for the methods that compare two.
+        widths : sequence of int
+            The number of columns of each embedding, where X is one matrix with several side by side.
         checkpoint : Checkpoint, optional
             Where to save the progress of the fit, and to resume from (RIM, TIM, PIM, RPIM).
 
@@ -104,7 +111,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """
         self._validate_params()
         with Progress(self.verbose, "preparing") as progress:
-            problem, known = self._problem(X, y, progress)
+            problem, known = self._problem(X, y, progress, widths)
             problem.n_classes = self._n_classes(problem)
             problem.checkpoint = checkpoint
             problem.views = tuple(self._view(view, k, problem) for k, view in enumerate(views, start=2))
@@ -124,7 +131,7 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return self
 
     def _problem(
-        self, X: ArrayLike | RowFiles | Engine, y: ArrayLike | None, progress: Progress
+        self, X: ArrayLike | RowFiles | Engine, y: ArrayLike | None, progress: Progress, widths: Sequence[int] = ()
     ) -> tuple[FitProblem, NDArray[Any]]:
         """The rows as methods see them and the known classes; the number of classes is still to be set."""
         if y is None and self.needs_labels:
@@ -132,22 +139,28 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
                 "give a label for each row, with -1, None, NaN or '' for the unlabelled ones."
             )
+        if are_several(X):
+            X, found = side_by_side(X)
+            if len(widths):
+                raise InputError("widths are for one matrix, but X is a list of embeddings: leave them out.")
+            widths = found
         engine = self._engine(X)
+        self.widths_ = checked_widths(widths, engine.shape[1]) if len(widths) else (engine.shape[1],)
         codes, known = self._check_labels(engine.shape[0], np.full(engine.shape[0], UNLABELLED) if y is None else y)
         generator, device = self._generator(), device_of(self.device)
         sample = engine.sample(codes, self.n_classes or 2 * len(known), int(generator.initial_seed()))
         self.sample_rows_ = len(sample)
         self._set_components(None)
         self.normalize_ = self._normalization(engine)
-        kept, (n_rows, n_features) = self._n_components(), engine.shape
-        fewer = kept is not None and kept < n_features and len(sample) < n_rows
+        kept, n_rows = self._n_components(), engine.shape[0]
+        fewer = kept is not None and kept < max(self.widths_) and len(sample) < n_rows
         values, gram = engine.scan(sample, self._preparation(device), directions=fewer)
         check_scale(values, self.normalize)
         self._check_distinct(values, len(known))
         order = np.concatenate([np.flatnonzero(codes[sample] >= 0), np.flatnonzero(codes[sample] < 0)])
         if gram is not None and kept is not None:
             # In single precision, so that its last bits do not depend on how the rows were cut into shards.
-            self._set_components(leading_directions(gram.float(), kept).to(device))
+            self._set_components(directions_of_each(gram.float(), kept, self.widths_).to(device))
             x = self._ordered(values, order, device)
         else:
             x = self._prepare(values, order, device)
@@ -210,12 +223,19 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return found.n_classes
 
     def _count_classes(
-        self, X: ArrayLike, y: ArrayLike, method: str, preset: str, at_least: int | None, at_most: int | None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        method: str,
+        preset: str,
+        at_least: int | None,
+        at_most: int | None,
+        widths: Sequence[int] = (),
     ) -> ClassCount:
         """The number of classes as `fit` would estimate it, or by another method or within bounds."""
         self._validate_params()
         with Progress(self.verbose, "preparing") as progress:
-            problem, _ = self._problem(X, y, progress)
+            problem, _ = self._problem(X, y, progress, widths)
             return count_classes(
                 problem.x,
                 problem.labels,
@@ -243,9 +263,9 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         n_components: int | None = self._resolved("n_components")
         return n_components
 
-    def _normalization(self, engine: Engine) -> bool | str:
-        """How rows are normalized."""
-        normalization: bool | str = self._resolved("normalize")
+    def _normalization(self, engine: Engine) -> Normalization | tuple[Normalization, ...]:
+        """How rows are normalized; the embeddings one by one where they differ in it."""
+        normalization: Normalization = self._resolved("normalize")
         return normalization
 
     def _resolved(self, name: str) -> Any:
@@ -386,6 +406,13 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _rows_like_fitted(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
+        if are_several(X):
+            X, widths = side_by_side(X)
+            if widths != self.widths_:
+                raise InputError(
+                    f"X has embeddings of {_columns(widths)}, but the model was fitted on {_columns(self.widths_)}: "
+                    "give the same embeddings in the same order."
+                )
         rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
         return rows
 
@@ -457,11 +484,11 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """Find the principal directions and give the rows in this order, normalized and projected."""
         n_rows, n_features = rows.shape
         kept = self._n_components()
-        if kept is not None and kept < n_features:
+        if kept is not None and kept < max(self.widths_):
             gram, scaled = SumOfSquares(n_features, device), self._preparation(device).normalized
             for block in row_blocks(n_rows, n_features):
                 gram.add(scaled(rows[block]))
-            self._set_components(leading_directions(gram.total, kept))
+            self._set_components(directions_of_each(gram.total, kept, self.widths_))
         return self._ordered(rows, order, device)
 
     def _ordered(self, rows: NDArray[Any], order: IntArray, device: torch.device) -> Tensor:
@@ -476,7 +503,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         return x
 
     def _view(self, view: ArrayLike, number: int, problem: FitProblem) -> Tensor:
-        rows = check_array(view, dtype=[np.float32, np.float64], order="C", input_name=f"view {number}")
+        rows = side_by_side(view, f"view {number}")[0] if are_several(view) else view
+        rows = check_array(rows, dtype=[np.float32, np.float64], order="C", input_name=f"view {number}")
         if rows.shape != problem.engine.shape:
             raise InputError(
                 f"View {number} has shape {rows.shape}, but X has {problem.engine.shape}; "
@@ -491,13 +519,17 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
 
     def _preparation(self, device: torch.device) -> Preprocessing:
         """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preprocessing(self.normalize_, self._directions, device)
+        return Preprocessing(self.normalize_, self._directions, device, self.widths_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.needs_labels
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _columns(widths: Sequence[int]) -> str:
+    return ", ".join(map(str, widths)) + " columns"
 
 
 def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:

@@ -120,7 +120,8 @@ def plan_members(
                 class_sizes=class_sizes,
                 fold=m % N_FOLDS,
                 seed=seeds[m],
-                embedding=turn % n_embeddings,
+                # Shifted, so that each embedding meets every representation, and every label is hidden from each.
+                embedding=(m % len(kinds) + turn + turn // n_embeddings) % n_embeddings,
             )
         )
     return plans

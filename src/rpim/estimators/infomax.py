@@ -19,11 +19,12 @@ from rpim.core.head import Head
 from rpim.core.initialization import Start, merged_start, single_start
 from rpim.core.kmeans import PIM_RULE
 from rpim.core.objective import Objective
-from rpim.core.preprocessing import suits_square_root
+from rpim.core.preprocessing import Normalization, suits_square_root
 from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, distil, initial_head, matching_factor
 from rpim.core.transforms import TRANSFORMS
+from rpim.data.embeddings import column_slices
 from rpim.data.labels import IntArray
 from rpim.engines.base import Engine, first_block
 from rpim.estimators import committee
@@ -171,13 +172,16 @@ class InfoMaxEstimator(DiscoveryEstimator):
         published = self._published if self.preset == "paper" else {}
         return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
 
-    def _normalization(self, engine: Engine) -> bool | str:
+    def _normalization(self, engine: Engine) -> Normalization | tuple[Normalization, ...]:
         """How rows are normalized: square roots pay where members centre and whiten them, not in a single fit."""
-        given: bool | str = self._resolved("normalize")
+        given: Normalization = self._resolved("normalize")
         if given != AUTO:
             return given
-        is_committee = self._resolved("n_members") > 1
-        return "sqrt" if is_committee and suits_square_root(first_block(engine.rows)) else True
+        if self._resolved("n_members") == 1:
+            return True
+        rows = first_block(engine.rows)
+        found = tuple("sqrt" if suits_square_root(rows[:, part]) else True for part in column_slices(self.widths_))
+        return found[0] if len(set(found)) == 1 else found
 
     def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         terms = self._terms()
@@ -316,6 +320,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             n_directions=min(committee.N_DIRECTIONS, x.shape[1]),
             class_sizes=found.class_sizes,
             trade_offs=None if varied("trade_off") else (found.trade_off,),
+            n_embeddings=len(problem.preprocess.columns),
         )
         trainer = committee.Trainer(
             x,
@@ -326,6 +331,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
             found.weight_decay,
             self._new_head,
             cache=caches_probabilities(len(x), problem.n_classes),
+            embeddings=problem.preprocess.columns,
         )
         h = self._resolved("h")
         members = committee.train_members(trainer, plans, h, problem.progress, problem.checkpoint)

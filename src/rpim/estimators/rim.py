@@ -113,8 +113,10 @@ class RIM(UnsearchedEstimator):
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int
         Number of features of X.
-    normalize_ : bool or "sqrt"
-        How rows are normalized.
+    widths_ : tuple of int
+        Number of columns of each embedding; more than one number where X has several.
+    normalize_ : bool, "sqrt" or tuple of both
+        How rows are normalized; a tuple has one for each embedding.
     sample_rows_ : int
         Number of rows that were held in memory.
     beta_ : float

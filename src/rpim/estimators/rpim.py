@@ -5,6 +5,7 @@ Tan, Zhang, Yang, Sun and Huang, "Revisiting Information Maximization for Genera
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from numpy.typing import ArrayLike
@@ -55,8 +56,8 @@ class RPIM(InfoMaxEstimator):
         Largest number of steps of that training, which stops earlier once the classes of the rows settle. "auto" is
         300, and 1000 without stopping early with ``preset="paper"``.
     n_components : int, None or "auto"
-        Number of principal components of the embeddings to keep; ``None`` keeps all. "auto" is 256, and
-        ``None`` with ``preset="paper"``.
+        Number of principal components of the embeddings to keep, of each where there are several; ``None`` keeps all.
+        "auto" is 256, and ``None`` with ``preset="paper"``.
     normalize : bool, "sqrt" or "auto", default="auto"
         Scale rows to unit length. "sqrt" first takes the square root of each value, with its sign. "auto" is "sqrt"
         in a committee on features as after a ReLU (none negative, few large), else True.
@@ -88,8 +89,10 @@ class RPIM(InfoMaxEstimator):
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int
         Number of features of X.
-    normalize_ : bool or "sqrt"
-        How rows are normalized.
+    widths_ : tuple of int
+        Number of columns of each embedding; more than one number where X has several.
+    normalize_ : bool, "sqrt" or tuple of both
+        How rows are normalized; a tuple has one for each embedding.
     components_ : ndarray of shape (n_components, n_features) or None
         The principal components that were kept; ``None`` where all features are.
     n_members_ : int
@@ -188,13 +191,14 @@ def estimate_n_classes(
     normalize: bool | str = "auto",
     random_state: Any = None,
     verbose: bool = False,
+    widths: Sequence[int] = (),
 ) -> ClassCount:
     """Estimate the number of classes, known and new together, with a 95 % interval.
 
     Parameters
     ----------
-    X : array-like of shape (n_rows, n_features)
-        Embeddings.
+    X : array-like of shape (n_rows, n_features), or list of such
+        Embeddings; a list has those of several encoders.
     y : array-like of shape (n_rows,)
         The labels of the rows that have one; -1, None, NaN or "" for the others.
     method : {"neighbors", "max-acc", "max-acc-pim"}
@@ -211,6 +215,8 @@ def estimate_n_classes(
         Makes the estimate repeatable.
     verbose : bool
         Show progress with the time left on a terminal.
+    widths : sequence of int
+        The number of columns of each embedding, where X is one matrix with several side by side.
 
     Returns
     -------
@@ -230,4 +236,4 @@ def estimate_n_classes(
     if preset == "paper" and method == "neighbors":
         raise InputError("preset='paper' is for Max-ACC, but method is 'neighbors': give 'max-acc' or 'max-acc-pim'.")
     model = RPIM(normalize=normalize, random_state=random_state, verbose=verbose)
-    return model._count_classes(X, y, method, preset, at_least, at_most)
+    return model._count_classes(X, y, method, preset, at_least, at_most, widths)

@@ -86,6 +86,8 @@ class UMAPHDBSCAN(TransductiveEstimator):
         The principal components that were kept; ``None`` where all features are.
     n_features_in_ : int
         Number of features of X.
+    widths_ : tuple of int
+        Number of columns of each embedding; more than one number where X has several.
     normalize_ : bool or "sqrt"
         How rows are normalized.
     sample_rows_ : int

@@ -136,6 +136,8 @@ class UNO(TwoViewEstimator):
         What the estimate rests on: the number of classes for each neighborhood size.
     n_features_in_ : int
         Number of features of X.
+    widths_ : tuple of int
+        Number of columns of each embedding; more than one number where X has several.
     normalize_ : bool or "sqrt"
         How rows are normalized.
     sample_rows_ : int

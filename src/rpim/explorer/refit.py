@@ -144,7 +144,7 @@ def refit_run(run: Path, job: Path, target: Path, features_path: Path | None = N
     start = time.monotonic()
     with progress_listener(_ProgressEmitter()):
         views = features.rows_of_views(model.normalize) if model.uses_views else []
-        model.fit(features.rows(normalize=model.normalize), made.labels, views)
+        model.fit(features.rows(normalize=model.normalize), made.labels, views, widths=features.widths)
         _keep_names(model, made)
         _keep_new(model, made.unnamed)
         discovery = Discovery.from_fit(model, features, source=source.resolve(), duration=time.monotonic() - start)

@@ -176,12 +176,13 @@ def provenance(discovery: Discovery) -> list[tuple[str, str]]:
     """Provenance as (name, value) pairs."""
     facts = discovery.provenance
     data = facts["data"]
+    metadata = data.get("metadata") or {}
     lines = [
         ("Method", type(discovery.model).__name__),
         ("Command", shlex.join(facts["command"]) if facts.get("command") else ""),
         ("Data", data.get("path") or ""),
         ("Rows", f"{data['rows']:,} of {data['features']:,} features, {data['labelled']:,} labelled"),
-        ("Encoder", str((data.get("metadata") or {}).get("encoder") or "")),
+        ("Encoders" if len(discovery.model.widths_) > 1 else "Encoder", str(metadata.get("encoder") or "")),
         ("Fingerprint", data["fingerprint"]),
         ("Seed", "" if facts.get("seed") is None else str(facts["seed"])),
         ("Created", facts["created"]),

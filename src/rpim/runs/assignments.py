@@ -243,6 +243,11 @@ def check_width(model: DiscoveryEstimator, features: FeatureSet) -> None:
             f"The rows have {features.n_features} features but the model was fitted on rows of "
             f"{model.n_features_in_}: embed them with the same encoder."
         )
+    if features.widths and features.widths != model.widths_:
+        raise InputError(
+            f"The rows have embeddings of {', '.join(map(str, features.widths))} columns but the model was fitted on "
+            f"{', '.join(map(str, model.widths_))}: embed them with the same encoders, in the same order."
+        )
 
 
 def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

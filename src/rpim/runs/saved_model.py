@@ -22,6 +22,7 @@ from rpim import estimators as methods
 from rpim._common.errors import InputError
 from rpim.core.head import Head
 from rpim.core.sampling import Exemplars
+from rpim.data.embeddings import checked_widths
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
@@ -60,6 +61,7 @@ def describe(model: DiscoveryEstimator) -> tuple[dict[str, Any], dict[str, Tenso
         "n_known": len(model.known_classes_),
         "label_type": "str" if model.classes_.dtype.kind == "U" else model.classes_.dtype.name,
         "n_features": int(model.n_features_in_),
+        "widths": list(model.widths_),
         "parameters": _parameters(model),
         "resolved": _resolved(model),
         "transform": head.transform_name,
@@ -97,6 +99,9 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
     head = Head.from_tensors(tensors, facts["transform"], float(facts["temperature"]))
     components = tensors.get("components")
     n_features = int(facts["n_features"])
+    widths = checked_widths(facts.get("widths") or [n_features], n_features)
+    if components is not None and len(components) != n_features:
+        raise ValueError(f"the components have {len(components)} features, not {n_features}")
     merged = facts.get("class_of_prototype")
     if merged is not None and not all(isinstance(k, int) and 0 <= k < len(classes) for k in merged):
         raise ValueError("its prototypes are of classes that do not exist")
@@ -108,6 +113,8 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         raise ValueError(f"the offsets have shape {tuple(head.offsets.shape)}, not {expected[:1]}")
     fitted = {name: from_json_value(value) for name, value in facts["fitted"].items() if name in _FOUND}
     fitted |= {name: _from_pairs(value) for name, value in facts["tables"].items() if name in _TABLES}
+    if isinstance(fitted.get("normalize_"), tuple) and len(fitted["normalize_"]) != len(widths):
+        raise ValueError("its embeddings are not those that are normalized")
     head.calibration = float(fitted.get("calibration_", 1.0))
     try:
         head.proba_and_score(torch.zeros(1, expected[1]))
@@ -122,6 +129,7 @@ def restore(facts: dict[str, Any], tensors: dict[str, Tensor]) -> DiscoveryEstim
         "new_classes_": classes[n_known:],
         "n_classes_": len(classes),
         "n_features_in_": n_features,
+        "widths_": widths,
     }
     if merged is not None:
         fitted["class_of_prototype_"] = np.asarray(merged, dtype=np.int64)
@@ -168,7 +176,9 @@ def _resolved(model: DiscoveryEstimator) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A JSON scalar: number, string, bool or None; NaN and everything else become None."""
+    """A JSON scalar: number, string, bool or None; a tuple becomes a list, and NaN and everything else None."""
+    if isinstance(value, tuple):
+        return [json_value(each) for each in value]
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -176,7 +186,9 @@ def json_value(value: Any) -> Any:
 
 
 def from_json_value(value: Any) -> Any:
-    """The inverse for numbers: None becomes NaN."""
+    """The inverse for numbers and tuples: None becomes NaN."""
+    if isinstance(value, list):
+        return tuple(value)
     return math.nan if value is None else value
 
 
