@@ -24,9 +24,10 @@ OURS = "http://127.0.0.1:8000"
 DAYS = (np.datetime64("2024-01-01") + np.arange(120)).astype(str)
 
 
-@pytest.fixture
-def run(animals_features, animals_model, tmp_path):
-    """The animals, one of which is seen from row 60 on only, with the day of each row."""
+@pytest.fixture(scope="module")
+def run(animals_features, animals_model, tmp_path_factory):
+    """The animals with a day each, one after the other; nothing here changes the run."""
+    tmp_path = tmp_path_factory.mktemp("finding")
     given = animals_features
     columns = {**given.columns, "seen": [*DAYS[:119], ""], "note": [f"note {k}" for k in range(120)]}
     FeatureSet.from_arrays(given.X, given.labels, given.ids, texts=given.texts, columns=columns).write(
@@ -37,14 +38,14 @@ def run(animals_features, animals_model, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bench(run):
     opened = Workbench(run)
     yield opened
     opened.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(bench):
     app = make_app(bench, Background(bench), "the-key", 8000)
     found = TestClient(app, base_url=OURS, headers={"origin": OURS}, follow_redirects=False)
@@ -82,7 +83,7 @@ class _Words:
 def test_rows_by_their_cosine_similarity_to_words(monkeypatch):
     monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda metadata, weights: _Words())
     rows = np.array([[0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
-    found = Ranking(rows, {"embedding": {"kind": "texts"}})
+    found = Ranking(5 * rows, np.asarray, {"embedding": {"kind": "texts"}})
     order, similarity = found.by_words(" cat ")
     assert order.tolist() == [1, 2, 0]
     np.testing.assert_allclose(similarity, [1, 0.6, 0], atol=1e-6)
@@ -101,20 +102,21 @@ def test_rows_by_their_cosine_similarity_to_words(monkeypatch):
 )
 def test_words_without_an_encoder_of_words(metadata, says):
     with pytest.raises(InputError, match=says):
-        Ranking(np.eye(2, dtype=np.float32), metadata).by_words("cat")
+        Ranking(np.eye(2, dtype=np.float32), np.asarray, metadata).by_words("cat")
 
 
 def test_no_file_that_a_run_names_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr("rpim.embedding.open_encoder.open_encoder", lambda *given: pytest.fail("opened"))
     said = {"kind": "texts", "encoder": "mine", "weights": str(tmp_path), "weights_sha256": "00"}
     with pytest.raises(InputError, match="are not opened unasked: give --weights"):
-        Ranking(np.eye(2, dtype=np.float32), {"embedding": said}).by_words("cat")
+        Ranking(np.eye(2, dtype=np.float32), np.asarray, {"embedding": said}).by_words("cat")
 
 
-def test_an_encoder_of_another_width(monkeypatch):
+def test_an_encoder_of_another_width(bench, animals_model, monkeypatch):
     monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda metadata, weights: _Words())
-    with pytest.raises(InputError, match="gives 2 features, but the rows of the run have 3"):
-        Ranking(np.eye(3, dtype=np.float32), {"embedding": {"kind": "texts"}}).by_words("cat")
+    found = Ranking(bench.refined, animals_model.transform, {"embedding": {"kind": "texts"}})
+    with pytest.raises(InputError, match=r"does not give rows like those of the run \(X has 2 features, but RPIM is"):
+        found.by_words("cat")
 
 
 def test_more_like_a_row(client, bench):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line
 from rpim.data.labels import unit_rows
 
 if TYPE_CHECKING:
@@ -19,20 +21,28 @@ FloatArray = NDArray[np.float32]
 
 
 class Ranking:
-    """The embeddings of all rows at unit length, and the encoder that embeds queries.
+    """The refined rows at unit length, and the encoder that embeds queries.
 
     Parameters
     ----------
-    rows : (N, D) float32
-        At unit length.
+    rows : (N, D') float32
+        The refined rows, in which rows of one class are closer than in the embeddings.
+    refine : function of an (n, D) array
+        Refines embeddings at unit length.
     metadata : dict
         What the features say of their encoder.
     weights : path, optional
         Weights of the encoder that the user has named; no file that the run names is opened.
     """
 
-    def __init__(self, rows: FloatArray, metadata: dict[str, Any], weights: Path | None = None) -> None:
-        self._rows, self._metadata, self._weights = rows, metadata, weights
+    def __init__(
+        self,
+        rows: FloatArray,
+        refine: Callable[[FloatArray], FloatArray],
+        metadata: dict[str, Any],
+        weights: Path | None = None,
+    ) -> None:
+        self._given, self._refine, self._metadata, self._weights = rows, refine, metadata, weights
         self._encoder: Encoder | None = None
         self._lock = threading.Lock()
 
@@ -47,14 +57,18 @@ class Ranking:
         text = words.strip()
         if not text:
             raise InputError("The search is empty: type what the rows should be about.")
-        return self._by(unit_rows(self._embedded(text))[0])
+        return self._by(self._embedded(text))
 
     def by_rows(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], FloatArray]:
         """All rows, the most similar to the mean of these first, and their similarities."""
-        return self._by(unit_rows(self._rows[rows].mean(axis=0, keepdims=True))[0])
+        return self._by(self._rows[rows].mean(axis=0, keepdims=True))
+
+    @cached_property
+    def _rows(self) -> FloatArray:
+        return unit_rows(self._given)
 
     def _by(self, query: FloatArray) -> tuple[NDArray[np.int32], FloatArray]:
-        similarity = self._rows @ query  # (N,)
+        similarity = self._rows @ unit_rows(query)[0]  # (N,)
         order = np.argsort(-similarity, kind="stable").astype(np.int32)
         return order, similarity[order]
 
@@ -67,12 +81,13 @@ class Ranking:
                 found = encoder.encode([encoder.prepare(text)])  # (1, D)
             except Unusable as error:
                 raise InputError(f"The search cannot be embedded ({error}): type other words.") from error
-        if found.shape[1] != self._rows.shape[1]:
+        try:
+            return self._refine(unit_rows(found))
+        except ValueError as error:  # of another width
             raise InputError(
-                f"The encoder gives {found.shape[1]} features, but the rows of the run have {self._rows.shape[1]}: "
-                "choose a row and show more like it."
-            )
-        return found
+                f"The encoder does not give rows like those of the run ({first_line(error)}): choose a row and show more "
+                "like it."
+            ) from error
 
     def _opened(self) -> Encoder:
         if self._encoder is None:

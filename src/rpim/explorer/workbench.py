@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, first_line, plural
 from rpim._common.files import replacing
 from rpim._common.npy import load_npy
-from rpim.data.labels import unit_rows, unlabelled_rows
+from rpim.data.labels import unlabelled_rows
 from rpim.explorer.charts import Charts
 from rpim.explorer.columns import Column, amounts, column_of, has_values, kinds
 from rpim.explorer.pictures import Pictures, recorded_folders
@@ -66,10 +66,9 @@ class Workbench:
         self.versions = Versions(run)
         self.rows = self.versions.rows
         self.labelled = self.rows.labelled  # (N,)
-        rows = given.rows(normalize=model.normalize)  # (N, D)
-        self.refined: FloatArray = model.transform(rows)  # (N, D')
+        self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D')
         metadata = read_run_file(run)["provenance"].get("data", {}).get("metadata", {})
-        self.ranking = Ranking(rows if model.normalize else unit_rows(rows), metadata, weights)
+        self.ranking = Ranking(self.refined, model.transform, metadata, weights)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images, recorded_folders(run))

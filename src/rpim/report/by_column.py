@@ -60,7 +60,7 @@ class ByColumn:
         status = [one.status for one in self.trends.classes]
         said = {"new": "appeared", "grows": "grow", "shrinks": "shrink", "gone": "are gone"}
         parts = [f"{status.count(one):,} {word}" for one, word in said.items() if one in status]
-        return ", ".join(parts) or "no class changed clearly"
+        return ", ".join(parts) or "nothing changed clearly"
 
     def bars(self, number: int, width: float = 120, height: float = 24) -> list[tuple[str, str, str, str]]:
         """A small bar chart of a class over time: x, y, width and height of each bar."""

@@ -69,7 +69,7 @@ export function rankedHead() {
     el("span", {}, "The first"),
     field,
     el("button", { id: "select-ranked", className: "primary", onclick: () => model.select(ranked().slice(0, first)) }, "Select them"),
-    el("span", { className: "quiet" }, `of ${count(ranked().length, "row")}, by cosine similarity of the embeddings`),
+    el("span", { className: "quiet" }, `of ${count(ranked().length, "row")}, by cosine similarity`),
   );
 }
 
