@@ -3,7 +3,8 @@
     python benchmarks/explorer.py
     python benchmarks/explorer.py search
 
-The second measures the search by meaning and the charts alone, by requests to the application, with the encoder of the extra `text-offline`.
+The second measures the search by meaning and the charts alone, by requests to the application, with the encoder of the
+extra `text-offline`.
 
 Needs the extra `dev` and a chromium. Frames are counted twice: those that the page is asked for, by
 requestAnimationFrame, and those that chromium has displayed, by its tracing. A headless chromium without a graphics

@@ -85,8 +85,8 @@ class Ranking:
             return self._refine(unit_rows(found))
         except ValueError as error:  # of another width
             raise InputError(
-                f"The encoder does not give rows like those of the run ({first_line(error)}): choose a row and show more "
-                "like it."
+                f"The encoder does not give rows like those of the run ({first_line(error)}): choose a row and show "
+                "more like it."
             ) from error
 
     def _opened(self) -> Encoder:
