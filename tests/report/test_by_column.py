@@ -48,7 +48,7 @@ def test_the_section_is_on_the_page_and_escaped(discovery, features, tmp_path):
         assert words in text
         assert "<bdi>" + column.replace("<i>", "&lt;i&gt;") + "</bdi>" in text
         assert "<b>Bern" not in text
-    assert "by-column" not in write_report(discovery, tmp_path / "plain.html", features=features).read_text()
+    assert "by-column" not in write_report(discovery, tmp_path / "plain.html").read_text()
 
 
 @pytest.mark.parametrize(

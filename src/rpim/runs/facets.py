@@ -60,7 +60,8 @@ class Facet:
     @property
     def is_missing(self) -> NDArray[np.bool_]:
         """The rows without a value."""
-        return self.codes == len(self.labels)
+        missing: NDArray[np.bool_] = self.codes == len(self.labels)
+        return missing
 
     def counts(self, within: NDArray[np.bool_] | None = None) -> list[int]:
         """The number of rows in each bin, and of rows without a value."""
@@ -91,8 +92,7 @@ def number_bins(values: NDArray[Any]) -> Facet:
     distinct = np.unique(numbers_[there])
     if len(distinct) <= N_BINS:
         codes = np.searchsorted(distinct, numbers_)
-        labels = tuple(format_value(value) for value in distinct)
-        return Facet("numbers", _filled(codes, there, len(labels)), labels)
+        return Facet("numbers", _filled(codes, there, len(distinct)), tuple(map(format_value, distinct)))
     low, high = clipped_ends(numbers_[there])
     step = _round_step(high / N_BINS - low / N_BINS)
     first, last = (math.floor(end / step + _SLACK) for end in (low, high))

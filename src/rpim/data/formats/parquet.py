@@ -171,7 +171,8 @@ def _shared_strings(chunk: Any) -> NDArray[np.object_]:
     """Strings, of which equal ones are one object; "" for a missing one."""
     encoded = chunk.dictionary_encode()
     strings = np.array([*encoded.dictionary.to_pylist(), ""], dtype=object)
-    return strings[encoded.indices.fill_null(len(strings) - 1).to_numpy(zero_copy_only=False)]
+    found: NDArray[np.object_] = strings[encoded.indices.fill_null(len(strings) - 1).to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _times_as_text(column: Any) -> Any:
