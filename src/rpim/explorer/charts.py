@@ -66,7 +66,8 @@ class Charts:
         """The rows that pass all filters; None without filters."""
         if not filters:
             return None
-        return np.logical_and.reduce([self._passes(key, bins) for key, bins in filters.items()])
+        passes: BoolArray = np.logical_and.reduce([self._passes(key, bins) for key, bins in filters.items()])
+        return passes
 
     def drawn(self, filters: Filters) -> list[dict[str, Any]]:
         """Each chart: the rows of its bins, in all and of those that pass the filters of the other charts."""
