@@ -1,6 +1,10 @@
 """The explorer under load: first paint, frames a second on the map, decisions a second while a fit runs.
 
     python benchmarks/explorer.py
+    python benchmarks/explorer.py search
+
+The second measures the search by meaning and the charts alone, by requests to the application, with the encoder of the
+extra `text-offline`.
 
 Needs the extra `dev` and a chromium. Frames are counted twice: those that the page is asked for, by
 requestAnimationFrame, and those that chromium has displayed, by its tracing. A headless chromium without a graphics
@@ -9,9 +13,11 @@ card draws WebGL on the processor, so that the frames a second are a lower bound
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -105,6 +111,57 @@ def decisions_per_second(address: str, seconds: float = 5.0, *, while_fitting: b
         return rate, running
 
 
+def run_with_metadata(folder: Path, n_rows: int) -> Path:
+    """Rows as wide as those of all-MiniLM-L6-v2, with its name and hash, a date, a category and a number."""
+    from rpim.embedding.open_encoder import open_encoder
+
+    random = np.random.RandomState(0)
+    days = (np.datetime64("2020-01-01") + random.randint(0, 2000, n_rows)).astype(str)
+    columns = {
+        "day": days.tolist(),
+        "city": random.choice(["Bern", "Ulm", "Graz", "Linz"], n_rows).tolist(),
+        "price": random.gamma(2, 10, n_rows),
+    }
+    return synthetic_run(folder, n_rows, 20, 384, open_encoder("texts").metadata(), columns)
+
+
+def search(n_rows: int = 100_000, times: int = 20) -> None:
+    """Milliseconds of a search by words, by a row and by a selection, and of charts with three filters."""
+    from starlette.testclient import TestClient
+
+    from rpim.explorer.background import Background
+    from rpim.explorer.server import make_app
+    from rpim.explorer.workbench import Workbench
+
+    base = "http://127.0.0.1:8000"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Workbench(with_map(run_with_metadata(Path(folder), n_rows)))) as bench,
+        TestClient(make_app(bench, Background(bench), "key", 8000), base_url=base, headers={"origin": base}) as client,
+    ):
+        client.get("/", params={"token": "key"})
+        filters = json.dumps({"own-0": list(range(10)), "own-1": [0, 1], "own-2": list(range(12))})
+        asked = {
+            "words": lambda k: client.post("/api/rank", json={"words": f"a question about kind {k}"}),
+            "a row": lambda k: client.post("/api/rank", json={"rows": [k]}),
+            "100 rows": lambda k: client.post("/api/rank", json={"rows": list(range(k, k + 100))}),
+            "three filters": lambda k: client.get("/api/charts", params={"filters": filters}),
+        }
+        for name, ask in asked.items():
+            taken, busy = [], []
+            for k in range(times + 1):
+                start = time.perf_counter(), time.process_time()
+                ask(k).raise_for_status()
+                taken.append(1000 * (time.perf_counter() - start[0]))
+                busy.append(1000 * (time.process_time() - start[1]))
+            print(
+                f"{n_rows:,} rows, by {name}: the first {taken[0]:.0f} ms, then {statistics.median(taken[1:]):.0f} ms "
+                f"(median of {times}; {statistics.median(busy[1:]):.0f} ms of processor time); "
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
@@ -135,4 +192,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    search() if sys.argv[1:] == ["search"] else main()

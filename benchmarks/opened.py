@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits, make_blobs
@@ -47,13 +48,24 @@ def digits_run(folder: Path) -> Path:
     return folder / "digits-run"
 
 
-def synthetic_run(folder: Path, n_rows: int, n_classes: int = 200) -> Path:
+def synthetic_run(
+    folder: Path,
+    n_rows: int,
+    n_classes: int = 200,
+    n_features: int = 64,
+    metadata: dict[str, Any] | None = None,
+    columns: dict[str, Any] | None = None,
+) -> Path:
     """Blobs with a short text each, half of the classes known; quickly fitted, because it is not about accuracy."""
-    X, truth = make_blobs(n_rows, n_features=64, centers=n_classes, cluster_std=3.0, random_state=0)
+    X, truth = make_blobs(n_rows, n_features=n_features, centers=n_classes, cluster_std=3.0, random_state=0)
     labelled = (truth < n_classes // 2) & (np.arange(n_rows) % 2 == 0)
     labels = np.where(labelled, np.char.add("class ", truth.astype(str)), "")
     features = FeatureSet.from_arrays(
-        X.astype(np.float32), labels, texts=[f"an item of the kind {k}, number {i}" for i, k in enumerate(truth)]
+        X.astype(np.float32),
+        labels,
+        texts=[f"an item of the kind {k}, number {i}" for i, k in enumerate(truth)],
+        metadata=metadata,
+        columns=columns,
     )
     path = folder / f"rows-{n_rows}.parquet"
     features.write(path)

@@ -624,8 +624,20 @@ def test_a_folder_of_parquet_files_is_one_set(tmp_path):
     assert features.fingerprint() == whole.fingerprint()
     assert equal(features, whole)
     on_disk = FeatureSet.read(tmp_path / "rows", memory=1)
-    assert (on_disk.views, on_disk.columns, on_disk.labels.tolist()) == ((), {}, [3, -1, 0, 3])
+    assert (on_disk.views, on_disk.labels.tolist()) == ((), [3, -1, 0, 3])
+    np.testing.assert_array_equal(on_disk.columns["price"], whole.columns["price"])
+    assert on_disk.columns["city"].tolist() == ["Ulm", "", "Bern", ""]
     np.testing.assert_array_equal(on_disk.X[:], whole.X)
+
+
+def test_metadata_columns_that_would_fill_the_memory_stay_on_disk_too(tmp_path, monkeypatch):
+    FeatureSet.from_arrays(X, columns={"price": [1.5, 2, 3, 4]}).write(tmp_path / "f.parquet")
+    monkeypatch.setattr("rpim.data.formats.feature_files.METADATA_SHARE", 1e-12)
+    with pytest.warns(UserWarning, match=r"The metadata columns of .*f\.parquet take about .*: they are not read"):
+        on_disk = FeatureSet.read(tmp_path / "f.parquet", memory=1)
+    assert isinstance(on_disk.X, RowFiles)
+    assert on_disk.columns == {}
+    assert FeatureSet.read(tmp_path / "f.parquet").columns["price"].tolist() == [1.5, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

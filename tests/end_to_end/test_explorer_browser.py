@@ -326,6 +326,67 @@ def checked_labels(animals):
     return ants
 
 
+def test_charts_filter_the_map_the_classes_and_the_rows(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    page.locator("#class-list .class").first.focus()
+    expect(page.locator("#charts")).to_be_visible()
+    page.locator("#charts .bar", has_text="<b>Bern</b>").click()
+    expect(page.locator("#passing")).to_have_text("40 of 120 rows pass")
+    assert page.evaluate("rpim.model.mask.reduce((a, b) => a + b)") == 40
+    totals = page.locator("#class-list li:not(.aside) .size > span:last-child").all_inner_texts()
+    assert sum(int(said.split(" / ")[0]) for said in totals) == 40
+    assert sum(int(said.split(" / ")[1]) for said in totals) == 120
+
+    # The first two bins of the prices, by keys alone: 0 to 10, of which 0, 3, 6 and 9 are from Bern.
+    page.locator("#histogram-own-1").focus()
+    for key in ("Home", "Shift+ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("#passing")).to_have_text("4 of 120 rows pass")
+    expect(page.locator("#histogram-own-1")).to_be_focused()
+    assert page.locator('#histogram-own-1 [aria-selected="true"]').count() == 2
+    shown = page.evaluate("[...rpim.model.codes].flatMap((code, row) => (rpim.model.mask[row] ? [code] : []))")
+    page.locator(f'#class-list li[data-number="{shown[0]}"] .class').click()
+    expect(page.locator("#items .item")).to_have_count(shown.count(shown[0]))
+    page.locator("#histogram-own-1").focus()
+    page.keyboard.press("Escape")
+    expect(page.locator("#passing")).to_have_text("40 of 120 rows pass")
+    page.locator("#clear-filters").click()
+    expect(page.locator("#passing")).to_have_text("120 rows")
+    page.keyboard.press("f")
+    expect(page.locator("#charts")).to_be_hidden()
+    assert problems == []
+
+
+def test_rows_like_a_row_become_a_class(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    open_class(page, "new-1")
+    first = page.locator("#items .item").first.get_attribute("data-row")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail-title")).to_have_text("Rows like this one")
+    expect(page.locator("#items .item").first).to_contain_text("similarity 1.00")
+    assert page.locator("#items .item").first.get_attribute("data-row") == first
+    assert page.evaluate("rpim.model.found.length") == 50
+    page.locator("#rank-count").fill("3")
+    page.locator("#select-ranked").click()
+    expect(page.locator("#selection-count")).to_have_text("3 selected")
+    expect(page.locator('#items .item[aria-selected="true"]')).to_have_count(3)
+    page.locator("#move").click()
+    page.keyboard.type("fox")
+    page.locator("#dialog .fresh").click()
+    saved(page, "Saved: 3 rows moved to the new class fox")
+    expect(page.locator("#class-list .class", has_text="fox").locator(".size")).to_have_text(re.compile("3$"))
+
+    page.select_option("#search-how", "meaning")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found")).to_have_text("The search is empty: type what the rows should be about.")
+    page.keyboard.type("foxes")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found")).to_contain_text("were not embedded by rpim")
+    assert problems == []
+
+
 def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, browser):
     first, second = checked_labels
     problems: list[str] = []

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rpim import FeatureSet
-from rpim.explorer.columns import MOST, WIDTH, amounts, column_of, format_value, kinds
+from rpim.explorer.columns import MOST, amounts, column_of, kinds
 from rpim.explorer.workbench import Workbench
+from rpim.runs.facets import WIDTH, format_value
 
 
 def texts(*values):

@@ -226,11 +226,7 @@ def test_items_of_a_class_in_three_orders(client, animals):
     assert client.get("/api/classes/99/items").status_code == 409
 
 
-def test_similar_rows_begin_with_the_row_itself(client):
-    similar = client.get("/api/rows/7/similar").json()["items"]
-    assert similar[0]["row"] == 7
-    assert {item["class"] for item in similar[:5]} == {similar[0]["class"]}
-    assert client.get("/api/rows/120/similar").status_code == 409
+def test_items_by_number(client):
     assert [item["row"] for item in client.get("/api/items?rows=5,2").json()["items"]] == [5, 2]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError
+from rpim.cli.embed import Weights
 from rpim.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -27,10 +28,14 @@ def explore(
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
     ] = None,
+    weights: Weights = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,
 ) -> None:
-    """Open a run in the browser: inspect, rename, merge, split and correct its classes, refit, export."""
+    """Open a run in the browser: search, filter, rename, merge, split and correct its classes, refit, export.
+
+    Rows are found by words, by meaning (the encoder of the run embeds what you type) and by charts of metadata columns.
+    """
     from rpim.explorer.serving import check_installed, listen
 
     check_installed()
@@ -40,7 +45,7 @@ def explore(
     from rpim.explorer.workbench import Workbench
 
     echo(f"Opening {run} …")
-    with contextlib.closing(Workbench(run, features, images)) as bench:
+    with contextlib.closing(Workbench(run, features, images, weights or ())) as bench:
         if bench.pictures.missing():
             echo("The images have moved: give --images FOLDER to show them.")
         bench.versions.numbers()

@@ -34,16 +34,29 @@ def report(
     truth_column: Annotated[
         str | None, typer.Option(metavar="C", help="Column (or .npz key) with the true classes.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="C", help="Metadata column: the shares of the classes by its values, or over time."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="With --by a column of dates: compare before and since, such as 2024-01-31."),
+    ] = None,
     version: Version = None,
     as_found: AsFound = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write a self-contained HTML report of a run: classes, map, training curves, hyperparameters."""
+    """Write a self-contained HTML report of a run: classes, map, training curves, hyperparameters.
+
+    With --by, also the classes by a metadata column, or over time: which grow, and which have appeared since a day.
+    """
     from rpim.runs.run_folder import read_run_file
 
     facts = read_run_file(run)
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder: give the folder of the images.")
+    if since is not None and by is None:
+        raise InputError("--since compares by a column of dates, which is not given: add --by COLUMN.")
     from rpim.report.page import REPORT_FILE, check_report, write_report
 
     # The report in the run folder is derived from the run, so it is always replaced.
@@ -54,6 +67,11 @@ def report(
     discovery, chosen = chosen_version(run, version, as_found)
     true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
     rows, pictures, why = _rows(chosen.run, facts, features)
+    if by is not None:
+        from rpim.report.by_column import by_column
+        from rpim.runs.run_folder import features_of
+
+        by_column(discovery, features_of(chosen.run, features) if rows is None else rows, by, since)  # before the map
     if images is not None:
         from rpim.explorer.pictures import Pictures
 
@@ -69,6 +87,8 @@ def report(
         on_map=careful_map(discovery, rows, chosen.folder),
         no_map=why,
         notes=[note] if note else [],
+        by=by,
+        since=since,
         overwrite=True,
     )
     echo(f"The report is {target}.")

@@ -39,6 +39,7 @@ VIEW = re.compile(r"view_(\d+)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
 _NO_NUMBER = ("", "nan", "NaN")
+_DATE = re.compile(r"(\d{4}-\d\d(?:-\d\d)?)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?")
 _MAX_SHOWN = 12
 
 
@@ -281,6 +282,29 @@ def _as_string(cell: Any) -> str:
     if isinstance(cell, _BOOLEANS):
         return "true" if cell else "false"
     return "" if cell is None else str(cell)
+
+
+def read_dates(values: NDArray[Any]) -> tuple[NDArray[np.float64], list[str]]:
+    """Seconds since 1970 of dates such as 2024-01-31, 2024-01 or 2024-01-31 12:30, and the strings that are no dates.
+
+    Time zones are ignored. Missing values and strings that are no dates are NaN.
+
+    >>> seconds, others = read_dates(np.array(["1970-01-02", "", "soon"], dtype=object))
+    >>> seconds.tolist(), others
+    ([86400.0, nan, nan], ['soon'])
+    """
+    found, others = {}, []
+    for text in dict.fromkeys(values.tolist()):
+        match = _DATE.fullmatch(text)
+        try:
+            if match is not None:
+                found[text] = float(np.datetime64("T".join(filter(None, match.groups())), "s").astype(np.int64))
+                continue
+        except ValueError:  # 2024-02-30
+            pass
+        if text:
+            others.append(text)
+    return np.array([found.get(text, np.nan) for text in values.tolist()], dtype=np.float64), others
 
 
 def view_names(names: Sequence[str]) -> list[str]:

@@ -211,8 +211,8 @@ class FeatureSet:
         Parameters
         ----------
         path : path of the file or folder
-            The rows of .npy and .parquet files stay on disk if they do not fit into `memory`; then their metadata
-            columns are not read.
+            The rows of .npy and .parquet files stay on disk if they do not fit into `memory`; their ids, texts, paths
+            and metadata columns are read.
         labels : path of a labels file (.npy, .csv, .txt, .json or .parquet), optional
             Replaces any labels in `path`. If it has ids, rows that it does not name stay unlabelled; otherwise it has
             one label per row.

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-import numbers
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rpim.data.columns import read_dates
+from rpim.runs.facets import clipped_ends, format_value
+
 MOST = 30
 """Maximum number of categories with their own colour."""
-WIDTH = 80
-"""Maximum characters of a value or column name."""
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_OUTER = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +62,7 @@ def amounts(values: NDArray[Any], say: Callable[[float], str] | None = None) -> 
     if not is_there.any():
         return Column(np.full(len(values), np.nan, dtype=np.float32), ("", ""))
     least, largest = halves[is_there].min(), halves[is_there].max()
-    low, high = np.quantile(halves[is_there], [_OUTER, 1 - _OUTER])
-    if not 0 < high - low < (largest - least) / 2:
-        low, high = least, largest
+    low, high = clipped_ends(halves[is_there])
     marks = ("≤ " if low > least else "", "≥ " if high < largest else "")
     with np.errstate(invalid="ignore"):
         share = np.clip((halves - low) / (high - low), 0, 1) if high > low else np.full(len(values), 0.5)
@@ -97,30 +91,12 @@ def has_values(values: NDArray[Any]) -> bool:
     return bool((values != "").any() if values.dtype.kind == "O" else np.isfinite(values).any())
 
 
-def format_value(value: Any, digits: int = 5) -> str:
-    """Format a value on one short line; "" if it is missing.
-
-    >>> format_value(np.float64(2024.0)), format_value(0.123456789), format_value(123456.7), format_value(math.nan)
-    ('2024', '0.12346', '123457', '')
-    """
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
-        number = float(value)
-        is_short = abs(number) < 1e15 and (number.is_integer() or abs(number) >= 10**digits)
-        return "" if math.isnan(number) else f"{number:.0f}" if is_short else f"{number:.{digits}g}"
-    text = " ".join(str(value).split()).encode("utf-8", "replace").decode()  # lone surrogates cannot be sent
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
-
-
 def _days(values: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Seconds since 1970, if all texts begin with a date and there are more than a few."""
-    texts = set(values.tolist()) - {""}
-    if len(texts) <= MOST or not all(_DAY.match(text) for text in texts):
+    """Seconds since 1970, if all texts are dates and there are more than a few."""
+    if len(set(values.tolist()) - {""}) <= MOST:
         return None
-    try:
-        seconds = {text: np.datetime64(text[:19], "s").astype(np.float64) for text in texts}
-    except ValueError:
-        return None
-    return np.array([seconds.get(text, np.nan) for text in values.tolist()], dtype=np.float64)
+    seconds, others = read_dates(values)
+    return None if others else seconds
 
 
 def _day(seconds: float) -> str:

@@ -246,6 +246,14 @@ class Request(BaseModel):
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
 
 
+class RankRequest(BaseModel):
+    """Rank all rows by their similarity to words, or to rows."""
+
+    model_config = ConfigDict(extra="forbid")
+    words: Annotated[str, Field(max_length=4000)] | None = None
+    rows: Rows | None = None
+
+
 class OfVersion(Request):
     """A request about one version; refused if another one is active."""
 

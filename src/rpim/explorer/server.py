@@ -20,7 +20,9 @@ from starlette.concurrency import run_in_threadpool
 from rpim._common.errors import InputError
 from rpim._version import __version__
 from rpim.explorer.background import Background
+from rpim.explorer.charts import parse_filters
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders, new_folder
+from rpim.explorer.finding import BINARY, FiltersText, serve_finding
 from rpim.explorer.pictures import SIZES
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
@@ -28,7 +30,6 @@ from rpim.explorer.workbench import ORDERS, Workbench
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.maps import close_gaps
 
-BINARY = "application/octet-stream"
 JUNK_CODE = -2
 _POLL_SECONDS, _HEARTBEAT_SECONDS = 0.2, 3.0  # seconds
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
@@ -51,6 +52,7 @@ def make_app(
     _handle_errors(app)
     _serve_page(app)
     _serve_rows(app, bench)
+    serve_finding(app, bench)
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)
@@ -138,17 +140,23 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
         return Response(bench.column(key).values.astype("<f4").tobytes(), media_type=BINARY)
 
     @app.get("/api/classes/{number}/items")
-    def items(number: int, order: str = ORDERS[0], start: Row = 0, count: Annotated[int, Query(le=200)] = 60) -> Any:
+    def items(
+        number: int,
+        order: str = ORDERS[0],
+        start: Row = 0,
+        count: Annotated[int, Query(le=200)] = 60,
+        filters: FiltersText = "",
+    ) -> Any:
         if order not in ORDERS:
             raise InputError(f"Items can be ordered by {', '.join(ORDERS)}: choose one of these.")
         state = bench.versions.state()
-        rows = bench.members(state, number, order)
+        rows = bench.members(state, number, order, bench.charts.mask(parse_filters(filters)))
         shown = rows[start : start + count].tolist()
         return {"total": len(rows), "items": [bench.item(row, state) for row in shown]}
 
     @app.get("/api/label-issues")
-    def label_issues(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60) -> Any:
-        return bench.label_issue_items(start, count)
+    def label_issues(start: Row = 0, count: Annotated[int, Query(ge=0, le=200)] = 60, filters: FiltersText = "") -> Any:
+        return bench.label_issue_items(start, count, bench.charts.mask(parse_filters(filters)))
 
     @app.get("/api/rows/{row}")
     def one(row: int) -> Any:
@@ -158,15 +166,6 @@ def _serve_rows(app: FastAPI, bench: Workbench) -> None:
     def some(rows: Annotated[str, Query(pattern=r"^\d{1,9}(,\d{1,9})*$", max_length=4000)]) -> Any:
         state = bench.versions.state()
         return {"items": [bench.item(row_of(int(row)), state) for row in rows.split(",")]}
-
-    @app.get("/api/rows/{row}/similar")
-    def similar(row: int) -> Any:
-        state = bench.versions.state()
-        return {"items": [bench.item(one, state) for one in bench.similar(row_of(row)).tolist()]}
-
-    @app.get("/api/search")
-    def search(words: Annotated[str, Query(max_length=200)]) -> Response:
-        return Response(bench.search(words).astype("<i4").tobytes(), media_type=BINARY)
 
     @app.get("/api/pictures/{row}")
     def picture(row: int, size: int = SIZES[0]) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,17 @@ from rpim._common.errors import InputError, first_line, plural
 from rpim._common.files import replacing
 from rpim._common.npy import load_npy
 from rpim.data.labels import unlabelled_rows
-from rpim.explorer.columns import Column, amounts, column_of, format_value, has_values, kinds
+from rpim.explorer.charts import Charts
+from rpim.explorer.columns import Column, amounts, column_of, has_values, kinds
 from rpim.explorer.pictures import Pictures, recorded_folders
+from rpim.explorer.ranking import Ranking
 from rpim.explorer.refit import changes
-from rpim.runs.decisions import IntArray, Split, State
+from rpim.runs.decisions import BoolArray, IntArray, Split, State
+from rpim.runs.facets import format_value
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
 from rpim.runs.run_folder import MAP_FILE, features_of, read_run_file
-from rpim.runs.versions import Versions
+from rpim.runs.versions import LabelIssues, Versions
 
 FloatArray = NDArray[np.float32]
 
@@ -44,9 +48,17 @@ class Workbench:
         Features of the run, if they have moved.
     images : path, optional
         Where the images are now, if they have moved.
+    weights : sequence of paths
+        Weights of the encoders, to search by words.
     """
 
-    def __init__(self, run: Path, features: Path | None = None, images: Path | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        features: Path | None = None,
+        images: Path | None = None,
+        weights: Sequence[Path] = (),
+    ) -> None:
         from rpim.runs.predictor import Predictor
 
         self.run, self.features_path = run, features
@@ -55,7 +67,9 @@ class Workbench:
         self.versions = Versions(run)
         self.rows = self.versions.rows
         self.labelled = self.rows.labelled  # (N,)
-        self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D)
+        self.refined: FloatArray = model.transform(given.rows(normalize=model.normalize))  # (N, D')
+        metadata = read_run_file(run)["provenance"].get("data", {}).get("metadata", {})
+        self.ranking = Ranking(self.refined, model.transform, metadata, weights)
         self.texts = self.rows.texts or given.texts
         paths = self.rows.paths or given.paths
         self.pictures = Pictures(paths, self.rows.ids.tolist(), images, recorded_folders(run))
@@ -63,6 +77,8 @@ class Workbench:
         self._labels = {name: values for name, values in texts.items() if values is not None}
         self.metadata = given.columns
         self._metadata_columns = [(name, values) for name, values in given.columns.items() if has_values(values)]
+        own = {f"{OWN}{k}": (format_value(name), values) for k, (name, values) in enumerate(self._metadata_columns)}
+        self.charts = Charts(self.versions, own)
         self._coloured: dict[str, Column] = {}
         self._suggested: dict[int, dict[int, str]] = {}
         self.map, self.map_kind = self._first_map()
@@ -151,10 +167,13 @@ class Workbench:
             },
         }
 
-    def label_issue_items(self, start: int, count: int) -> dict[str, Any]:
-        """The undecided label issues with the suggested classes."""
+    def label_issue_items(self, start: int, count: int, within: BoolArray | None = None) -> dict[str, Any]:
+        """The undecided label issues with the suggested classes, all or of these rows."""
         active = self.versions.active
         state, found = self.versions.state(active), self.versions.label_issues(active)
+        if within is not None:
+            kept = within[found.rows]
+            found = LabelIssues(found.rows[kept], found.suggested[kept], found.quality[kept])
         shown = zip(found.rows.tolist(), found.suggested.tolist(), found.quality.tolist(), strict=True)
         items = [
             {**self.item(row, state), "suggested": suggested, "label_quality": round(quality, 4)}
@@ -162,33 +181,29 @@ class Workbench:
         ]
         return {"total": len(found), "items": items}
 
-    def members(self, state: State, number: int, order: str) -> IntArray:
+    def members(self, state: State, number: int, order: str, within: BoolArray | None = None) -> IntArray:
         """The rows of a class, most typical or most doubtful first, or the nearest rows of other classes."""
         state.info(number)
         rows = state.rows_of(number)
         version = self.versions[self.versions.active]
         if order == "nearby":
-            return self._nearby(state, rows)
+            return self._nearby(state, rows, within)
+        if within is not None:
+            rows = rows[within[rows]]
         if order == "doubtful":
             first: NDArray[np.int64] = np.argsort(version.confidence[rows], kind="stable")
         else:
             first = np.lexsort((version.outlier[rows], -np.round(version.confidence[rows], 2)))
         return rows[first]
 
-    def _nearby(self, state: State, rows: IntArray, count: int = 200) -> IntArray:
+    def _nearby(self, state: State, rows: IntArray, within: BoolArray | None, count: int = 200) -> IntArray:
         if len(rows) == 0:
             return rows
         similarity: FloatArray = self.refined @ self.refined[rows].mean(axis=0)  # (N,)
         similarity[rows] = -np.inf
-        similarity[state.junk] = -np.inf
+        similarity[state.junk if within is None else state.junk | ~within] = -np.inf
         nearest = np.argsort(-similarity, kind="stable")[:count].astype(np.int32)
         return nearest[np.isfinite(similarity[nearest])]
-
-    def similar(self, row: int, count: int = 48) -> IntArray:
-        """The most similar rows, starting with the row itself."""
-        similarity = self.refined @ self.refined[row]
-        similarity[row] = np.inf
-        return np.argsort(-similarity, kind="stable")[:count].astype(np.int32)
 
     def split(self, state: State, number: int, parts: int) -> Split:
         """Split a class into parts by k-means, largest first."""

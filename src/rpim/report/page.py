@@ -21,6 +21,7 @@ from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
+from rpim.report.by_column import ByColumn, by_column
 from rpim.report.facts import ClassFacts, class_facts, class_tree, label_issue_items, overview
 from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
 from rpim.report.run_facts import Comparison, compare
@@ -75,6 +76,8 @@ def write_report(
     on_map: PageMap | None = None,
     no_map: str = NO_FEATURES,
     notes: Sequence[str] = (),
+    by: str | None = None,
+    since: str | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the report atomically.
@@ -97,6 +100,10 @@ def write_report(
         Text shown instead of the map without features.
     notes : sequence of str, optional
         Sentences below the introduction, such as which version of the run it shows.
+    by : str, optional
+        A metadata column of `features`: a section shows the classes by its values, or over time if it holds dates.
+    since : str, optional
+        With dates, the day from which on classes are compared with those before, such as 2024-01-31.
     overwrite : bool
         Replace an existing file.
 
@@ -113,6 +120,9 @@ def write_report(
     target = check_report(path, overwrite)
     if features is not None:
         check_rows(discovery, features)
+    if by is not None and features is None:
+        raise InputError(f"The metadata column {by!r} needs the features: give them.")
+    section = None if by is None or features is None else by_column(discovery, features, by, since)
     if on_map is None and features is not None:
         on_map = quick_map(discovery, features)
     true_classes = None if truth is None else np.asarray(truth)
@@ -121,7 +131,7 @@ def write_report(
         true_classes, compared = features.truth, _compared(discovery, features)
     thumbnails = Thumbnails(pictures if pictures is not None else discovery.assignments.paths)
     classes = class_facts(discovery, None if compared is None else true_classes)
-    text = render(discovery, classes, thumbnails, compared, on_map, no_map, notes)
+    text = render(discovery, classes, thumbnails, compared, on_map, no_map, notes, section)
     with replacing(target, overwrite) as file:
         file.write(text.encode("utf-8", "replace"))  # lone surrogates are shown as ?
     return target
@@ -143,6 +153,7 @@ def render(
     on_map: PageMap | None,
     no_map: str = NO_FEATURES,
     decided: Sequence[str] = (),
+    by: ByColumn | None = None,
 ) -> str:
     """Render the page; names and texts of the user are escaped."""
     new = sorted(
@@ -166,6 +177,8 @@ def render(
     return environment.get_template(_TEMPLATE).render(
         overview=overview(discovery, classes),
         titles=[one.title for one in classes],
+        titles_known=[one.summary.known for one in classes],
+        by=by,
         new=new,
         known=known,
         tree=class_tree(discovery),

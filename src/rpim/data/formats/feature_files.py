@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import warnings
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,11 +18,12 @@ import numpy as np
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, check_writable, must_exist, reading, replacing
-from rpim._common.hardware import bytes_of_fit, check_memory, row_blocks
+from rpim._common.hardware import bytes_of_fit, check_memory, default_memory_budget, format_bytes, row_blocks
 from rpim._common.npy import ArrayStream, load_npy, open_npz
 from rpim.data.columns import (
     NAMES,
     PER_ROW,
+    column_array,
     find_column,
     find_per_row,
     ids_from_text,
@@ -47,6 +49,8 @@ Wanted = dict[str, str | None]
 
 METADATA_KEY = "rpim_metadata"
 ROW_GROUP_VALUES = 1 << 22
+METADATA_SHARE = 0.25
+"""The share of the memory that metadata columns of rows on disk may take."""
 
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _ARCHIVES = (".gz", ".bz2", ".xz", ".zip", ".zst", ".tar", ".tgz")
@@ -159,7 +163,7 @@ def read_shards(
     in_memory: bool,
     memory: int | None = None,
 ) -> Columns:
-    """Read .parquet files that are one set of rows, without features and metadata columns unless `in_memory`.
+    """Read .parquet files that are one set of rows, without features unless `in_memory`.
 
     Of .npy files nothing is read, as they have features alone.
     """
@@ -250,6 +254,7 @@ def _read_parquet(
     n_bytes = 0
     parts: list[Columns] = []
     metadata: dict[str, Any] = {}
+    with_columns = in_memory or _metadata_fits(files, wanted)
     for file in files:
         with reading(file):
             with arrow(".parquet").ParquetFile(file) as opened:
@@ -257,7 +262,7 @@ def _read_parquet(
                 per_row = find_per_row(file, schema.names, wanted)
                 matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
                 matrices |= {name: name for name in view_names(schema.names) if in_memory}
-                others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if in_memory else []
+                others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if with_columns else []
                 columns_read = [*matrices.values(), *per_row.values(), *others]
                 n_bytes += declared_bytes(opened.metadata, columns_read)
                 check_memory(file, n_bytes, memory if in_memory else None)
@@ -266,12 +271,32 @@ def _read_parquet(
             part |= {field: column_values(table.column(name)) for field, name in per_row.items()}
             if parts and {*part, "columns"} != set(parts[0]):
                 raise InputError(f"{file} has other columns than {files[0]}: give every file the same.")
-            part["columns"] = {name: scalar_values(table.column(name)) for name in others}
+            part["columns"] = {
+                name: column_array(scalar_values(table.column(name)), name, len(table)) for name in others
+            }
         parts.append(part)
         metadata = metadata or parquet_metadata(schema)
     columns = parts[0] if len(parts) == 1 else _joined(files, parts)
     views = [columns.pop(name) for name in view_names(list(columns))]
     return {**columns, "views": views, "metadata": metadata}
+
+
+def _metadata_fits(files: Sequence[Path], wanted: Wanted) -> bool:
+    """Whether the metadata columns of rows on disk are small beside the memory; warns if not."""
+    n_bytes = 0
+    for file in files:
+        with reading(file), arrow(".parquet").ParquetFile(file) as opened:
+            schema = opened.schema_arrow
+            names = _metadata_names(schema, find_per_row(file, schema.names, wanted).values())
+            n_bytes += declared_bytes(opened.metadata, names)
+    budget = int(METADATA_SHARE * default_memory_budget())
+    if n_bytes > budget:
+        warnings.warn(
+            f"The metadata columns of {files[0] if len(files) == 1 else files[0].parent} take about "
+            f"{format_bytes(n_bytes)}, and {format_bytes(budget)} may be used: they are not read.",
+            stacklevel=2,
+        )
+    return n_bytes <= budget
 
 
 def _joined(files: Sequence[Path], parts: list[Columns]) -> Columns:

@@ -152,7 +152,7 @@ def is_scalar(arrow_type: Any) -> bool:
 
 
 def scalar_values(column: Any) -> Any:
-    """The values of a column of scalars, dates and times as strings; NaN or None for a missing one."""
+    """The values of a column of scalars, dates and times as strings; NaN, None or "" for a missing one."""
     types = arrow().types
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -160,8 +160,19 @@ def scalar_values(column: Any) -> Any:
         column = column.cast(arrow().float64())
     if types.is_temporal(column.type):
         column = _times_as_text(column)
-    is_number = types.is_integer(column.type) or types.is_floating(column.type)
-    return column.to_numpy() if is_number else column.to_pylist()
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return column.to_numpy()
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return np.concatenate([np.empty(0, dtype=object), *map(_shared_strings, column.chunks)])
+    return column.to_pylist()
+
+
+def _shared_strings(chunk: Any) -> NDArray[np.object_]:
+    """Strings, of which equal ones are one object; "" for a missing one."""
+    encoded = chunk.dictionary_encode()
+    strings = np.array([*encoded.dictionary.to_pylist(), ""], dtype=object)
+    found: NDArray[np.object_] = strings[encoded.indices.fill_null(len(strings) - 1).to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _times_as_text(column: Any) -> Any:

@@ -44,7 +44,7 @@ export const accept = (number, accepted) =>
     `Saved: ${model.name(number)} is ${accepted ? "accepted" : "open again"}`,
   );
 export const merge = (numbers) =>
-  decide({ kind: "merge", numbers }, `Saved: ${numbers.length} classes are now ${model.name(numbers[0])}`);
+  decide({ kind: "merge", numbers }, `Saved: ${numbers.length} ${model.nouns} are now ${model.name(numbers[0])}`);
 export const split = (number, parts) =>
   decide({ kind: "split", number, parts }, `Saved: ${model.name(number)} is split into ${parts}`);
 
@@ -60,7 +60,7 @@ export const move = (rows, to) =>
 export const keepLabel = (row, number) =>
   withRows({ kind: "move", to: number }, [row], `Saved: the label ${model.name(number)} is kept`);
 export const moveToNew = (rows, name) =>
-  withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new class ${name}`);
+  withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new ${model.noun} ${name}`);
 export const junk = (rows, is) =>
   withRows(
     { kind: "junk", junk: is },

@@ -12,7 +12,7 @@ export const checked = new Set();
 let which = "all";
 
 const ORDERS = {
-  rows: (a, b) => b.rows - a.rows,
+  rows: (a, b) => model.rowsOf(b) - model.rowsOf(a),
   confidence: (a, b) => a.confidence - b.confidence,
   stability: (a, b) => (a.stability ?? 2) - (b.stability ?? 2),
   name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
@@ -34,7 +34,7 @@ export function drawClasses() {
   const classes = shown();
   list.replaceChildren(...classes.map(line));
   if (which === "all") list.append(...asides());
-  if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, "No matching class.")));
+  if (!classes.length) list.append(el("li", {}, el("p", { className: "empty" }, `No matching ${model.noun}.`)));
   byId("class-count").textContent =
     `${classes.length.toLocaleString("en")} of ${model.state.classes.length.toLocaleString("en")}`;
   byId("merge-bar").hidden = checked.size < 2;
@@ -46,8 +46,8 @@ export function drawClasses() {
 function asides() {
   const kinds = [
     ["junk", "Junk", JUNK, model.state.junk],
-    ["without", "No class", -1, model.state.without],
-  ];
+    ["without", `No ${model.noun}`, -1, model.state.without],
+  ].map(([id, name, code, rows]) => [id, name, code, model.within ? (model.within.get(code) ?? 0) : rows]);
   return kinds
     .filter(([, , , rows]) => rows > 0)
     .map(([id, name, code, rows]) =>
@@ -65,23 +65,26 @@ function asides() {
     );
 }
 
+const ofAll = (rows, all) => [rows.toLocaleString("en"), el("span", { className: "quiet" }, ` / ${all.toLocaleString("en")}`)];
+
 function showRows(code) {
   const rows = [];
   for (let row = 0; row < model.codes.length; row++) if (model.codes[row] === code) rows.push(row);
-  model.select(rows);
+  model.select(model.passing(rows));
   model.tell("show-selection");
 }
 
 function line(one) {
   const badge = one.accepted
     ? el("span", { className: "badge good" }, "accepted")
-    : one.known
+    : one.known || model.noun === "group"
       ? null
       : el("span", { className: "badge new" }, "new");
+  const rows = model.rowsOf(one);
   return el(
     "li",
     {
-      data: { number: one.number, open: String(one.number === model.open) },
+      data: { number: one.number, open: String(one.number === model.open), none: String(rows === 0 && one.rows > 0) },
       onmouseenter: () => pointAt(one.number),
       onmouseleave: () => pointAt(null),
     },
@@ -103,7 +106,14 @@ function line(one) {
       },
       el("span", { className: "swatch", style: { background: css(ofClass(one.number)) } }),
       el("span", { className: "name", title: one.name }, one.name),
-      el("span", { className: "size" }, badge, el("span", { "aria-label": count(one.rows, "row") }, one.rows.toLocaleString("en"))),
+      el(
+        "span",
+        { className: "size" },
+        badge,
+        model.within
+          ? el("span", { "aria-label": `${count(rows, "row")} of ${one.rows}` }, ...ofAll(rows, one.rows))
+          : el("span", { "aria-label": count(rows, "row") }, rows.toLocaleString("en")),
+      ),
       one.suggested ? el("span", { className: "hint" }, one.suggested) : null,
       el(
         "span",
@@ -145,4 +155,15 @@ byId("merge-none").onclick = () => {
   drawClasses();
 };
 
-for (const what of ["state", "run", "open", "theme"]) model.on(what, drawClasses);
+/** Without known classes there are groups, and neither new nor known ones. */
+model.on("state", () => {
+  const isGroup = model.noun === "group";
+  byId("classes-word").textContent = isGroup ? "Groups" : "Classes";
+  list.setAttribute("aria-label", isGroup ? "Groups" : "Classes");
+  filter.placeholder = `Find a ${model.noun}`;
+  filter.previousElementSibling.textContent = filter.placeholder;
+  for (const chip of document.querySelectorAll(".chip")) chip.hidden = isGroup && ["new", "known"].includes(chip.dataset.which);
+  if (isGroup && ["new", "known"].includes(which)) document.querySelector('.chip[data-which="all"]').click();
+  document.querySelector('.tabs [data-view="classes"]').textContent = isGroup ? "Groups" : "Classes";
+});
+for (const what of ["state", "run", "open", "theme", "filter"]) model.on(what, drawClasses);

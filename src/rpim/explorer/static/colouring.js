@@ -15,7 +15,7 @@ export function offerColours() {
   const columns = Object.entries(model.run.columns);
   const own = columns.filter(([key]) => isOwn(key));
   select.replaceChildren(
-    ...[["class", "class"], ["known", "known or new"], ...columns.filter(([key]) => !isOwn(key))].map(option),
+    ...[["class", model.noun], ...(model.noun === "class" ? [["known", "known or new"]] : []), ...columns.filter(([key]) => !isOwn(key))].map(option),
   );
   if (own.length) select.append(el("optgroup", { label: "Metadata columns" }, ...own.map(option)));
   select.value = by;
@@ -91,7 +91,7 @@ export function colouring({ pointed }) {
   const colours = new Uint32Array(n);
   const sizes = new Uint8Array(n);
   const colour = rule();
-  const { codes, selected, found, open } = model;
+  const { codes, selected, found, open, mask } = model;
   const chosen = pointed ?? open;
   const hits = found && new Uint8Array(n);
   if (hits) for (const row of found) hits[row] = 1;
@@ -104,6 +104,7 @@ export function colouring({ pointed }) {
       strength = codes[row] === chosen ? 255 : 72;
       sizes[row] = codes[row] === chosen ? 90 : 0;
     }
+    if (mask && !mask[row]) [strength, sizes[row]] = [14, 0];
     colours[row] = colour(row) | (strength << 24);
   }
   for (const row of selected) {

@@ -8,6 +8,8 @@ import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
 import { hideHistory, showHistory } from "/static/history.js";
 import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
+import { hideOverTime, overTimeHead, showOverTime } from "/static/over_time.js";
+import { leaveRanked, rankedHead, rankedRows } from "/static/ranking.js";
 
 const head = byId("detail-head");
 const ORDERS = [
@@ -17,10 +19,11 @@ const ORDERS = [
 ];
 const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, similar, label_issues, history
+let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, history
 let renaming = false;
 
 export const isRenaming = () => renaming;
+export const isShowing = (kind) => showing.kind === kind;
 
 export function startRename() {
   if (model.open === null || showing.kind !== "class") return;
@@ -45,7 +48,7 @@ function nameOf(one) {
     type: "text",
     value: one.name,
     maxLength: 200,
-    "aria-label": "Name of the class",
+    "aria-label": `Name of the ${model.noun}`,
     autocomplete: "off",
   });
   const save = async () => {
@@ -80,11 +83,14 @@ function drawClass(one) {
     el(
       "div",
       { className: "facts" },
-      fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
+      model.within ? fact(model.rowsOf(one).toLocaleString("en"), `of ${count(one.rows, "row")}`) : null,
+      model.within ? null : fact(one.rows.toLocaleString("en"), one.rows === 1 ? "row" : "rows"),
       one.labelled ? fact(one.labelled.toLocaleString("en"), "labelled") : null,
       fact(percent(one.confidence), "confidence"),
       one.stability === null || one.stability === undefined ? null : fact(percent(one.stability), "stability", STABLE),
-      el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
+      model.noun === "group"
+        ? null
+        : el("span", { className: one.known ? "badge" : "badge new" }, one.known ? "known" : "new"),
       one.accepted ? el("span", { className: "badge good" }, "accepted") : null,
     ),
     el(
@@ -166,15 +172,16 @@ function redraw() {
       ? el("button", { onclick: () => model.show(model.open) }, `Back to ${model.name(model.open)}`)
       : null;
   const title = {
-    none: "Select a class",
+    none: `Select a ${model.noun}`,
     selection: `${count(model.selected.size, "row")} selected`,
-    similar: "Similar rows",
+    ranked: model.ranked?.title,
+    over_time: `${model.noun === "group" ? "Groups" : "Classes"} over time`,
     label_issues: "Label issues",
     history: "History",
   }[showing.kind];
   const below = {
     none: () => [
-      quiet("Open a class from the list, or click a point on the map. Hold Shift and draw around points to select them."),
+      quiet(`Open a ${model.noun} from the list, or click a point on the map. Hold Shift and draw around points to select them.`),
       ...aboutTheFit().map(quiet),
     ],
     label_issues: () => [
@@ -182,6 +189,8 @@ function redraw() {
         "Members of the committee that did not see these labels are confident of another class. Most likely errors first.",
       ),
     ],
+    ranked: () => [rankedHead(), el("div", { className: "actions" }, back)],
+    over_time: () => [overTimeHead(), el("div", { className: "actions" }, back)],
     history: () => [quiet("Every decision, latest first, and what each refit changed. Undo and redo are at the top.")],
   }[showing.kind] ?? (() => [el("div", { className: "actions" }, back)]);
   head.replaceChildren(el("h2", { id: "detail-title", tabIndex: -1 }, title), ...below());
@@ -201,27 +210,28 @@ function aboutTheFit() {
 }
 
 function fill(keep = false) {
-  const isList = !["label_issues", "history"].includes(showing.kind);
+  const isList = !["label_issues", "history", "over_time"].includes(showing.kind);
   byId("rows").hidden = !isList;
   if (showing.kind === "label_issues") showLabelIssues({ keep });
   else hideLabelIssues();
   if (showing.kind === "history") showHistory();
   else hideHistory();
+  if (showing.kind === "over_time") showOverTime();
+  else hideOverTime();
   if (!isList) return;
   if (showing.kind === "class") showItems(sources.ofClass(model.open, order), { keep });
   else if (showing.kind === "selection") showItems(sources.rows([...model.selected]), { keep });
-  else if (showing.kind === "similar") showItems(sources.similar(showing.row), { keep });
+  else if (showing.kind === "ranked") showItems(rankedRows(), { keep });
   else byId("items").replaceChildren();
 }
 
 export function show(what) {
   renaming = false;
+  if (showing.kind === "ranked" && !["ranked", "selection"].includes(what.kind)) leaveRanked();
   showing = what;
   drawHead();
   fill();
 }
-
-byId("items").addEventListener("similar", (event) => show({ kind: "similar", row: event.detail }));
 
 model.on("open", () => {
   order = "typical";
@@ -231,6 +241,10 @@ model.on("state", () => {
   if (showing.kind === "class" && model.open === null) showing = { kind: "none" };
   if (!renaming) drawHead();
   fill(true);
+});
+model.on("filter", () => {
+  if (!renaming) drawHead();
+  fill();
 });
 model.on("selection", () => {
   if (showing.kind === "selection" && model.selected.size) {

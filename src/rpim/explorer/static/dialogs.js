@@ -43,9 +43,9 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
   const field = el("input", {
     type: "text",
     "data-first": "",
-    "aria-label": "Name of the class",
+    "aria-label": `Name of the ${model.noun}`,
     "aria-describedby": "pick-hint",
-    placeholder: "Find a class",
+    placeholder: `Find a ${model.noun}`,
     autocomplete: "off",
   });
   const draw = () => {
@@ -61,10 +61,10 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
     hint.textContent = taken
       ? `Enter takes ${taken.name}.`
       : found.length
-        ? `${count(found.length, "class")}: type a part of a name, or choose with the arrow keys.`
+        ? `${count(found.length, model.noun)}: type a part of a name, or choose with the arrow keys.`
         : isFree
-          ? "No class matches. You can make a new one:"
-          : "No class matches.";
+          ? `No ${model.noun} matches. You can make a new one:`
+          : `No ${model.noun} matches.`;
     choices.replaceChildren(
       ...found.slice(0, 100).map((one) =>
         el(
@@ -81,7 +81,7 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
         ),
       ),
       ...(isFree
-        ? [el("button", { className: "choice fresh", onclick: run(() => fresh(name)) }, `Make a new class “${name}”`)]
+        ? [el("button", { className: "choice fresh", onclick: run(() => fresh(name)) }, `Make a new ${model.noun} “${name}”`)]
         : []),
     );
   };
@@ -134,9 +134,9 @@ export function askMerge(numbers) {
     ),
   );
   open(
-    `Merge ${count(numbers.length, "class")}`,
+    `Merge ${count(numbers.length, model.noun)}`,
     [
-      el("p", {}, `They become one class of ${count(total, "row")}. Which name stays?`),
+      el("p", {}, `They become one ${model.noun} of ${count(total, "row")}. Which name stays?`),
       el("div", { className: "choices" }, ...options),
     ],
     [
@@ -229,8 +229,8 @@ export function askRefit() {
   const { classes, junk } = model.state;
   const reviewed = classes.filter((one) => one.reviewed).length;
   const labelled = reviewed
-    ? `Rows moved by hand, and the 50 most confident rows of each of ${count(reviewed, "class")} that you renamed, accepted, merged or split, are used as labels.`
-    : "Rows moved by hand are used as labels. You have not renamed, accepted, merged or split a class yet.";
+    ? `Rows moved by hand, and the 50 most confident rows of each of ${count(reviewed, model.noun)} that you renamed, accepted, merged or split, are used as labels.`
+    : "Rows moved by hand are used as labels. You have not renamed, accepted, merged or split any yet.";
   const left = junk ? ` Junk (${count(junk, "row")}) is excluded.` : "";
   const n = classes.filter((one) => one.rows).length;
   const start = run(async () => {
@@ -248,23 +248,26 @@ export function askRefit() {
       el(
         "p",
         {},
-        `The refit uses ${count(n, "class")} and the hyperparameters of the run. It runs in the background and creates a new version; the current one is kept.`,
+        `The refit uses ${count(n, model.noun)} and the hyperparameters of the run. It runs in the background and creates a new version; the current one is kept.`,
       ),
     ],
     [el("button", { className: "primary", "data-first": "", onclick: start }, "Refit")],
   );
 }
 
-const KEYS = [
-  ["/", "find a class"],
-  ["S", "search in texts"],
-  ["↑ ↓ ← →", "move through classes, rows, or the map"],
+const keys = () => [
+  ["/", `find a ${model.noun}`],
+  ["S", "search by words or by meaning"],
+  ["F", "filters: charts of metadata columns"],
+  ["T", `${model.nouns} over time`],
+  ["↑ ↓ ← →", `move through ${model.nouns}, rows, charts, or the map`],
   ["Space", "select the row; with Shift, all in between"],
-  ["Enter", "show similar rows"],
+  ["Enter", "all rows by their similarity to this row"],
+  ["N", "all rows by their similarity to the selected rows"],
   ["M", "move the selected rows"],
   ["X", "mark them as junk"],
   ["Esc", "clear the selection"],
-  ["R", "rename the class"],
+  ["R", `rename the ${model.noun}`],
   ["A", "accept it"],
   ["D", "split it"],
   ["G", "merge it into another"],
@@ -282,7 +285,7 @@ export function showHelp() {
     el(
       "div",
       { className: "keys" },
-      ...KEYS.flatMap(([key, what]) => [
+      ...keys().flatMap(([key, what]) => [
         el("span", {}, ...key.split(" ").map((one) => el("kbd", {}, one))),
         el("span", {}, what),
       ]),

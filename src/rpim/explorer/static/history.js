@@ -2,6 +2,7 @@
 
 import { json } from "/static/api.js";
 import { byId, count, el } from "/static/dom.js";
+import { model } from "/static/model.js";
 
 const box = byId("history-list");
 let turn = 0; // answers for what was shown before are dropped
@@ -56,9 +57,9 @@ function whatChanged({ moved, compared, appeared, vanished, moves }) {
   return el(
     "div",
     { className: "changes" },
-    el("p", {}, `The refit changed the class of ${moved.toLocaleString("en")} of ${count(compared, "row")}.`),
-    named("New classes", appeared),
-    named("Removed classes", vanished),
+    el("p", {}, `The refit changed the ${model.noun} of ${moved.toLocaleString("en")} of ${count(compared, "row")}.`),
+    named(model.noun === "group" ? "Added groups" : "New classes", appeared),
+    named(`Removed ${model.nouns}`, vanished),
     moves.length
       ? el(
           "table",

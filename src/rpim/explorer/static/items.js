@@ -1,4 +1,4 @@
-// The rows of a class, of the selection, or similar to another row: a grid with keyboard navigation.
+// The rows of a class, of the selection, or of a search: a grid with keyboard navigation.
 
 import { json } from "/static/api.js";
 import { saidOf } from "/static/colouring.js";
@@ -17,18 +17,16 @@ let last = null; // the row that was selected last, where Shift begins
 
 export const sources = {
   ofClass: (number, order) => ({
-    empty: order === "nearby" ? "No other rows are near." : "This class has no rows.",
-    fetch: (start) => json(`/api/classes/${number}/items?order=${order}&start=${start}&count=${PAGE}`),
+    empty: model.mask
+      ? "No such row passes the filters."
+      : order === "nearby"
+        ? "No other rows are near."
+        : `This ${model.noun} has no rows.`,
+    fetch: (start) => json(`/api/classes/${number}/items?order=${order}&start=${start}&count=${PAGE}${filterPart()}`),
   }),
-  similar: (row) => ({
-    empty: "",
-    fetch: (start) =>
-      start
-        ? { total: loaded, items: [] }
-        : json(`/api/rows/${row}/similar`).then(({ items }) => ({ total: items.length, items })),
-  }),
-  rows: (rows) => ({
-    empty: "Nothing is selected.",
+  rows: (rows, empty = "Nothing is selected.", about = () => null) => ({
+    empty,
+    about,
     fetch: (start) => {
       const some = rows.slice(start, start + PAGE);
       return some.length
@@ -37,6 +35,9 @@ export const sources = {
     },
   }),
 };
+
+/** The filters of the charts, for a list that the server makes. */
+export const filterPart = () => (model.filters ? `&filters=${encodeURIComponent(model.filters)}` : "");
 
 export async function showItems(from, { keep = false } = {}) {
   source = from;
@@ -122,6 +123,7 @@ function card(item) {
         ? el("span", { className: "swatch", style: { background: css(ofClass(item.junk ? -1 : item.class)) } })
         : null,
       elsewhere ? el("span", {}, item.junk ? "junk" : model.name(item.class)) : null,
+      source?.about?.(item.row) ? el("span", {}, source.about(item.row)) : null,
       el("span", {}, `${percent(item.confidence)} confidence`),
       item.confidence < 0.9 && item.runner_up && !item.by_hand ? el("span", {}, `or ${item.runner_up}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
@@ -152,7 +154,7 @@ box.addEventListener("click", (event) => {
 });
 box.addEventListener("dblclick", (event) => {
   const target = event.target.closest(".item");
-  if (target) box.dispatchEvent(new CustomEvent("similar", { detail: Number(target.dataset.row) }));
+  if (target) box.dispatchEvent(new CustomEvent("like", { detail: Number(target.dataset.row) }));
 });
 
 function focusOn(target) {
@@ -188,7 +190,7 @@ box.addEventListener("keydown", (event) => {
     choose(target, event);
   } else if (event.key === "Enter") {
     event.preventDefault();
-    box.dispatchEvent(new CustomEvent("similar", { detail: Number(target.dataset.row) }));
+    box.dispatchEvent(new CustomEvent("like", { detail: Number(target.dataset.row) }));
   }
 });
 box.addEventListener("scroll", () => {

@@ -4,7 +4,7 @@ import { keepLabel, move } from "/static/actions.js";
 import { json } from "/static/api.js";
 import { css, ofClass } from "/static/colours.js";
 import { byId, el, percent } from "/static/dom.js";
-import { picture } from "/static/items.js";
+import { filterPart, picture } from "/static/items.js";
 import { model } from "/static/model.js";
 
 const list = byId("label-issues");
@@ -26,7 +26,7 @@ export async function showLabelIssues({ keep = false } = {}) {
     const items = [];
     let total = 0;
     do {
-      const part = await json(`/api/label-issues?start=${items.length}&count=${PAGE}`);
+      const part = await json(`/api/label-issues?start=${items.length}&count=${PAGE}${filterPart()}`);
       if (mine !== turn) return;
       total = part.total;
       if (!part.items.length) break;
@@ -45,7 +45,7 @@ function draw(items, total) {
   const at = [...list.children].findIndex((one) => one.contains(held));
   const place = list.scrollTop;
   list.replaceChildren(...items.map(card));
-  if (!items.length) list.append(el("li", { className: "empty" }, "No label issues left."));
+  if (!items.length) list.append(el("li", { className: "empty" }, model.mask ? "No label issue passes the filters." : "No label issues left."));
   if (items.length < total) list.append(el("li", {}, el("button", { data: { act: "more" }, onclick: more }, "Show more")));
   list.scrollTop = place;
   if (!held) return;

@@ -1,11 +1,12 @@
-// The page: toolbar, keys, search, connection, and background jobs.
+// The page: toolbar, keys, connection, and background jobs.
 
 import { accept, activate, junk, redo, undo } from "/static/actions.js";
-import { change, connection, json, listen, numbers } from "/static/api.js";
+import { change, connection, json, listen } from "/static/api.js";
 import { checked } from "/static/classes.js";
 import { colouring, legend, offerColours, reloadColumn } from "/static/colouring.js";
 import { isDark } from "/static/colours.js";
-import { isRenaming, show, startRename } from "/static/detail.js";
+import { toggleCharts } from "/static/charts.js";
+import { isRenaming, isShowing, show, startRename } from "/static/detail.js";
 import {
   askExport,
   askMerge,
@@ -15,10 +16,13 @@ import {
   askSplit,
   showHelp,
 } from "/static/dialogs.js";
-import { byId, count, el, later, percent, say } from "/static/dom.js";
+import { byId, count, el, percent, say } from "/static/dom.js";
 import { focused, focusItems } from "/static/items.js";
 import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
+import { hasDates } from "/static/over_time.js";
+import { rankByRows } from "/static/ranking.js";
+import { search } from "/static/search.js";
 
 // Light or dark
 
@@ -57,9 +61,12 @@ byId("history").onclick = showHistory;
 byId("version").onchange = (event) => activate(Number(event.target.value));
 byId("merge-checked").onclick = () => askMerge([...checked]);
 byId("move").onclick = () => askMove([...model.selected]);
+byId("like").onclick = () => rankByRows([...model.selected]);
 byId("junk").onclick = () => junk([...model.selected], !areJunk());
 byId("show-selection").onclick = () => model.tell("show-selection");
 byId("clear-selection").onclick = () => model.select([]);
+byId("show-over-time").onclick = () => showPanel("over_time");
+byId("items").addEventListener("like", (event) => rankByRows([event.detail]));
 byId("show-label-issues").onclick = () => showPanel("label_issues");
 function showPanel(kind) {
   model.show(null); // so that keys for a class do nothing
@@ -111,6 +118,9 @@ model.on("run", () => {
       seconds: 10,
     });
 });
+model.on("ranked", () => {
+  if (innerWidth <= 900) showView("detail");
+});
 model.on("open", () => {
   if (model.open !== null && innerWidth <= 900) showView("detail");
 });
@@ -118,7 +128,7 @@ model.on("open", () => {
 function countAll() {
   if (!model.run) return;
   const { classes, members, expected_accuracy: accuracy } = model.state;
-  const facts = [count(model.run.rows, "row"), count(classes.length, "class")];
+  const facts = [count(model.run.rows, "row"), count(classes.length, model.noun)];
   if (members > 1) facts.push(`committee of ${members}`);
   if (accuracy !== null) facts.push(`expected accuracy on known classes ${percent(accuracy)}`);
   byId("run-facts").textContent = facts.join(", ");
@@ -141,34 +151,13 @@ byId("over").addEventListener("pick", (event) => {
   else if (number < 0) show({ kind: "selection" });
 });
 model.on("selection", () => {
-  if (model.selected.size > 1 && !focused()) show({ kind: "selection" });
+  if (model.selected.size > 1 && !focused() && !isShowing("ranked")) show({ kind: "selection" });
 });
 
 model.on("show-selection", () => {
   show({ kind: "selection" });
   if (innerWidth <= 900) showView("detail");
 });
-
-// Search
-
-const search = byId("search");
-search.oninput = later(async () => {
-  const words = search.value.trim();
-  try {
-    const found = words ? await numbers(`/api/search?words=${encodeURIComponent(words)}`, Int32Array) : null;
-    if (words !== search.value.trim()) return;
-    model.found = found;
-    byId("found").textContent = found ? `${found.length.toLocaleString("en")} found` : "";
-    byId("select-found").hidden = !found?.length;
-    model.tell("search");
-  } catch (error) {
-    say(error.message, { bad: true });
-  }
-}, 200);
-byId("select-found").onclick = () => {
-  model.select([...model.found]);
-  show({ kind: "selection" });
-};
 
 // Keys
 
@@ -195,6 +184,9 @@ document.addEventListener("keydown", (event) => {
       showView("map");
       search.focus();
     },
+    f: toggleCharts,
+    t: hasDates() && (() => showPanel("over_time")),
+    n: rows.length && (() => rankByRows(rows)),
     m: rows.length && (() => askMove(rows)),
     x: rows.length && (() => junk(rows, !rows.every((row) => model.codes[row] === -2))),
     r: has && startRename,

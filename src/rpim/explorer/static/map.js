@@ -122,14 +122,14 @@ export const pixelOf = (row) => toPixel(model.positions[2 * row], model.position
 function resize() {
   const box = stage.getBoundingClientRect();
   if (!box.width || !box.height) return;
-  const first = view.width === 1;
+  const showsAll = view.width === 1 || view.scale === view.whole;
   Object.assign(view, { width: box.width, height: box.height, ratio: Math.min(devicePixelRatio || 1, 2) });
   for (const canvas of [byId("points"), over]) {
     canvas.width = Math.round(box.width * view.ratio);
     canvas.height = Math.round(box.height * view.ratio);
   }
   reserve();
-  if (first) fitAll();
+  if (showsAll) fitAll();
   redraw();
 }
 
@@ -178,7 +178,7 @@ let shown = -1;
 const known = new Map(); // items that were fetched, until something changes
 
 async function hover(px, py) {
-  const row = index.nearest(...toPosition(px, py), 12 / view.scale);
+  const row = index.nearest(...toPosition(px, py), 12 / view.scale, model.mask);
   if (row !== hovered) {
     hovered = row;
     redraw();
@@ -255,9 +255,9 @@ function pinch(id, before, now) {
 }
 function released(event) {
   if (!pointers.delete(event.pointerId)) return;
-  if (line && line.length > 2) model.select(index.inside(line), event.ctrlKey || event.metaKey ? "add" : "only");
+  if (line && line.length > 2) model.select(model.passing(index.inside(line)), event.ctrlKey || event.metaKey ? "add" : "only");
   else if (!moved && event.type === "pointerup") {
-    const row = index.nearest(...toPosition(event.offsetX, event.offsetY), 12 / view.scale);
+    const row = index.nearest(...toPosition(event.offsetX, event.offsetY), 12 / view.scale, model.mask);
     if (row >= 0) over.dispatchEvent(new CustomEvent("pick", { detail: { row, add: event.ctrlKey || event.metaKey } }));
   }
   line = null;
@@ -313,6 +313,10 @@ model.on("map", () => {
 model.on("state", () => {
   known.clear();
   shown = -1;
+  places = placesOfClasses();
+  recolour();
+});
+model.on("filter", () => {
   places = placesOfClasses();
   recolour();
 });

@@ -13,6 +13,10 @@ class Model extends EventTarget {
   open = null; // the number of the class that is shown
   selected = new Set(); // rows
   found = null; // rows of the search, or null
+  ranked = null; // of a search by meaning: {title, order, similarity}
+  filters = ""; // of the charts, as the server takes them
+  mask = null; // of each row, whether it passes the filters; null without filters
+  within = null; // of each class, how many of its rows pass; null without filters
   refit = { status: "idle" };
 
   tell(what) {
@@ -54,11 +58,45 @@ class Model extends EventTarget {
     this.codes = codes;
     this.byNumber = new Map(state.classes.map((one) => [one.number, one]));
     if (this.open !== null && !this.byNumber.has(this.open)) this.open = null;
+    this.countWithin();
     this.tell("state");
   }
 
+  /** Rows that do not pass the filters are left out of lists, of the map, and of the selection. */
+  filter(filters, mask) {
+    [this.filters, this.mask] = [filters, mask];
+    this.countWithin();
+    this.tell("filter");
+    if (mask && [...this.selected].some((row) => !mask[row])) this.select(this.passing([...this.selected]));
+  }
+
+  countWithin() {
+    this.within = this.mask && new Map();
+    if (!this.mask) return;
+    for (let row = 0; row < this.codes.length; row++)
+      if (this.mask[row]) this.within.set(this.codes[row], (this.within.get(this.codes[row]) ?? 0) + 1);
+  }
+
+  /** Of these rows, those that pass the filters. */
+  passing(rows) {
+    return this.mask ? rows.filter((row) => this.mask[row]) : rows;
+  }
+
+  /** How many rows of a class pass the filters. */
+  rowsOf(one) {
+    return this.within ? (this.within.get(one.number) ?? 0) : one.rows;
+  }
+
+  /** Without any known class, the classes are groups. */
+  get noun() {
+    return !this.state || this.state.classes.some((one) => one.known) ? "class" : "group";
+  }
+  get nouns() {
+    return this.noun === "class" ? "classes" : "groups";
+  }
+
   name(number) {
-    return this.byNumber.get(number)?.name ?? (number === JUNK ? "junk" : "no class");
+    return this.byNumber.get(number)?.name ?? (number === JUNK ? "junk" : `no ${this.noun}`);
   }
 
   /** The name to show on the map: the suggested one, until a person has named the class. */

@@ -10,7 +10,7 @@ export function placesOfClasses() {
   const rows = new Map();
   for (let row = 0; row < model.codes.length; row++) {
     const number = model.codes[row];
-    if (number < 0) continue;
+    if (number < 0 || (model.mask && !model.mask[row])) continue;
     if (!rows.has(number)) rows.set(number, []);
     rows.get(number).push(row);
   }

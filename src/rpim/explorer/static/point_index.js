@@ -55,10 +55,11 @@ export class PointIndex {
     return this.sums[bottom + right] - this.sums[top + right] - this.sums[bottom + left] + this.sums[top + left];
   }
 
-  /** The nearest row within `reach`; -1 if there is none. */
-  nearest(x, y, reach) {
+  /** The nearest row within `reach`, of those in `mask` if there is one; -1 if there is none. */
+  nearest(x, y, reach, mask = null) {
     let [best, least] = [-1, reach * reach];
     for (const row of this.within(x - reach, y - reach, x + reach, y + reach)) {
+      if (mask && !mask[row]) continue;
       const distance = (this.positions[2 * row] - x) ** 2 + (this.positions[2 * row + 1] - y) ** 2;
       if (distance < least) [best, least] = [row, distance];
     }
