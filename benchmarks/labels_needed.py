@@ -1,4 +1,4 @@
-"""How many labels and known classes are needed: accuracy against labels a class, and against the share of known classes.
+"""How many labels and known classes are needed: accuracy against labels a class, and against known classes.
 
     python benchmarks/labels_needed.py --data FOLDER
     python benchmarks/labels_needed.py --data FOLDER --figure docs/images

@@ -1,4 +1,4 @@
-"""Draw the two pictures on the first page of the documentation, for light and for dark pages, and both in one for README.
+"""Draw the two pictures on the first page of the documentation, for light and dark pages, and both in one for README.
 
 python examples/front_page.py docs/images
 """

@@ -2,8 +2,8 @@
 Photos in folders
 =================
 
-You have a folder of images; those that somebody sorted are in subfolders. We embed them, find the classes of the others, and
-look at the new ones. The encoder comes with the extra `images-offline` and needs no network.
+You have a folder of images; those that somebody sorted are in subfolders. We embed them, find the classes of the
+others, and look at the new ones. The encoder comes with the extra `images-offline` and needs no network.
 
 The same in the terminal::
 
@@ -14,8 +14,8 @@ The same in the terminal::
 # %%
 # A folder of images
 # ------------------
-# The images are drawn here, so that nothing has to be downloaded: five kinds of scenes, each in its own colours, places and
-# sizes. Three kinds are known, by eight images each. All others are in a folder called `unlabelled`.
+# The images are drawn here, so that nothing has to be downloaded: five kinds of scenes, in varying colours, places and
+# sizes. Three kinds are known, by eight images each. All other images are in a folder called `unlabelled`.
 
 import tempfile
 from pathlib import Path
@@ -61,7 +61,7 @@ def draw(kind, random):
 folder = Path(tempfile.mkdtemp())
 photos, random = folder / "photos", np.random.RandomState(0)
 for kind in KINDS:
-    for number in range(24):
+    for number in range(20):
         labelled = kind in KINDS[:3] and number < 8
         place = photos / (kind if labelled else "unlabelled")
         place.mkdir(parents=True, exist_ok=True)
@@ -72,8 +72,8 @@ for place in sorted(photos.iterdir()):
 # %%
 # Embed
 # -----
-# The labels are the names of the subfolders. The names of the files are kept as ids; here they tell the truth, and no method
-# reads them. Leave the encoder's name out in the terminal, and DINOv2 is used where the Hugging Face hub can be reached.
+# The labels are the names of the subfolders. The paths are kept; here they tell the truth, and no method reads them. In
+# the terminal, DINOv2 is the default where the Hugging Face hub can be reached; ``--encoder`` names another one.
 
 from rpim import FeatureSet, embed, read_source
 
@@ -91,13 +91,13 @@ model = RPIM(n_classes=5, random_state=0).fit(features.rows(), features.labels)
 discovery = Discovery.from_fit(model, features)
 for one in discovery.classes_table():
     kind = "known" if one.known else "new  "
-    print(f"{kind} {one.name:8} {one.rows:3} rows, confidence {one.confidence:.0%}, stability {one.stability:.0%}")
+    print(f"{kind} {one.name:8} {one.rows:3} rows, confidence {one.mean_confidence:.0%}, stability {one.stability:.0%}")
 
 # %%
 # Look at them
 # ------------
-# Six images of each class, the most confident first, and the least confident one at the end. The report and the explorer show
-# the same.
+# Six unlabelled images of each class, the most confident first, and the least confident one at the end. The report and
+# the explorer show the same.
 
 figure, axes = plt.subplots(5, 7, figsize=(7.5, 5.6), layout="constrained")
 for line, name in zip(axes, model.classes_, strict=True):
@@ -113,8 +113,8 @@ plt.show()
 # %%
 # Check, and give them names
 # --------------------------
-# Nobody has named the new classes. In the explorer you rename them (``rpim explore run``); in Python, label some of their rows
-# and refit. Known and new classes are then all known, and the confidence is calibrated on all of them.
+# Nobody has named the new classes. In the explorer you rename them (``rpim explore run``); in Python, label some of their
+# rows and refit. Then all classes are known, and confidence is calibrated on all of them.
 
 from rpim import gcd_accuracy
 
