@@ -113,8 +113,8 @@ plt.show()
 # %%
 # Check, and give them names
 # --------------------------
-# Nobody has named the new classes. In the explorer you rename them (``rpim explore run``); in Python, label some of their
-# rows and refit. Then all classes are known, and confidence is calibrated on all of them.
+# Nobody has named the new classes. In the explorer you rename them (``rpim explore run``); in Python, label some of
+# their rows and refit. Then all classes are known, and confidence is calibrated on all of them.
 
 from rpim import gcd_accuracy
 

@@ -71,7 +71,8 @@ print(f"largest difference of a probability: {difference:.1e}")
 # When does it pay off?
 # ---------------------
 # Not for rows that fit into the memory of one machine: starting Ray, and torch in every worker, takes longer than this
-# fit. :doc:`/scale` says which engine to use when, with measurements, and what happens if a worker or a machine is lost.
+# fit. :doc:`/scale` says which engine to use when, with measurements, and what happens if a worker or a machine is
+# lost.
 
 figure, axis = plt.subplots(figsize=(6.5, 2.2), layout="constrained")
 axis.barh(["on Ray", "in this process"], [started - began_on_ray, 0], color="#bbbbbb", label="start Ray")

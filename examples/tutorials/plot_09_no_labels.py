@@ -30,8 +30,8 @@ model = RPIM(random_state=0).fit(X)
 print(len(model.classes_), "groups; expected accuracy:", model.expected_accuracy_)
 
 # %%
-# The estimate counts groups that are found again in halves of the rows. It misses classes that are hard to separate: for
-# fine classes it is far too small. See :doc:`/results`. If you know the number, give it as `n_classes`.
+# The estimate counts groups that are found again in halves of the rows. It misses classes that are hard to separate:
+# for fine classes it is far too small. See :doc:`/results`. If you know the number, give it as `n_classes`.
 #
 # Look at them
 # ------------
@@ -72,9 +72,9 @@ print({str(name): int((y == name).sum()) for name in np.unique(y) if name})
 # %%
 # Refit
 # -----
-# Now some rows are labelled, and reading showed ten digits. The fit knows these classes, its confidence is calibrated on
-# labels that members did not see, and it says what accuracy to expect. The labels of a stable group were given at once,
-# so some are wrong; they are listed.
+# Now some rows are labelled, and reading showed ten digits. The fit knows these classes, its confidence is calibrated
+# on labels that members did not see, and it says what accuracy to expect. The labels of a stable group were given at
+# once, so some are wrong; they are listed.
 
 refit = RPIM(n_classes=10, random_state=0).fit(X, y)
 print("known:", ", ".join(refit.known_classes_))

@@ -2,9 +2,9 @@
 Reproduce the paper
 ===================
 
-PIM publishes its features as folders. `rpim` reads them as they are, and `preset="paper"` is the published procedure. We
-make a tiny folder of the same layout, run PIM and RPIM as published and as shipped, and compare. With the real folders
-the commands are the same::
+PIM publishes its features as folders. `rpim` reads them as they are, and `preset="paper"` is the published procedure.
+We make a tiny folder of the same layout, run PIM and RPIM as published and as shipped, and compare. With the real
+folders the commands are the same::
 
     rpim discover vit_dino_cub_best -o run --preset paper --n-classes 200
     rpim benchmark vit_dino_cub_best --paper main --preset paper -o paper
@@ -48,7 +48,8 @@ print(features)
 # ------------
 # The published procedure searches lambda and the weight decay by trainings of 1000 steps, and starts from the best of
 # 100 restarts of k-means. To keep this page quick, `max_iter` and `n_init` are smaller. The preset allows this, since
-# they are the cost of the procedure; a parameter that contradicts it is an error. Leave both out to reproduce the paper.
+# they are the cost of the procedure; a parameter that contradicts it is an error. Leave both out to reproduce the
+# paper.
 
 from rpim import PIM, RPIM
 

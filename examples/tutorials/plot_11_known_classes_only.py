@@ -59,7 +59,8 @@ for name, other in others.items():
 # %%
 # Use the confidence
 # ------------------
-# Accept the rows above a confidence, and give the others to a person. The curves show the accuracy on the accepted rows.
+# Accept the rows above a confidence, and give the others to a person. The curves show the accuracy on the accepted
+# rows.
 
 figure, axis = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 share = np.arange(1, hidden.sum() + 1) / hidden.sum()
@@ -76,9 +77,9 @@ plt.show()
 # %%
 # What if there is a class that nobody labelled?
 # ----------------------------------------------
-# Then its rows get one of the given labels as well. If you are not sure, leave `n_classes` out: the number of classes is
-# estimated, and :doc:`plot_01_embeddings` is the tutorial to read. Outlier scores help too: `abstain=0.05` leaves the 5 %
-# of the rows that fit the classes least without a class.
+# Then its rows get one of the given labels as well. If you are not sure, leave `n_classes` out: the number of classes
+# is estimated, and :doc:`plot_01_embeddings` is the tutorial to read. Outlier scores help too: `abstain=0.05` leaves
+# the 5 % of the rows that fit the classes least without a class.
 
 careful = RPIM(n_classes=10, abstain=0.05, random_state=0).fit(X, y)
 given = hidden & (careful.labels_ != -1)
