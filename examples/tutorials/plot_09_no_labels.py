@@ -88,3 +88,19 @@ hidden = y == ""
 for title, found, known in [("groups", model.labels_, []), ("after naming", refit.labels_, refit.known_classes_)]:
     print(f"{title}: {gcd_accuracy(names[truth[hidden]], found[hidden], known=known).all:.1%} are correct")
 print((y != "").sum(), "labels were given, most of them thirty at a time")
+
+# %%
+# Why at random?
+# --------------
+# With labels, the number of classes is estimated from the share of labelled rows among the neighbors of labelled rows.
+# Typical rows lie close together, so this share says little about the class. We label thirty rows of each stable group,
+# once at random and once the most typical ones, and estimate:
+
+from rpim import estimate_n_classes
+
+for title, order in [("at random", random.permutation(len(X))), ("the most typical", np.argsort(-confidence))]:
+    some = np.full(len(X), -1)
+    for group in model.classes_[model.stability_ > 0.9]:
+        some[order[model.labels_[order] == group][:30]] = group
+    count = estimate_n_classes(X, some, random_state=0)
+    print(f"{title}: {count.n_classes} classes, between {count.low} and {count.high}")
