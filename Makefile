@@ -40,7 +40,7 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel into
 	$(BIN)/python -m build --no-isolation --outdir dist
 
 wheels: $(VENV)/.installed-dev ## install the wheel into empty environments, with each extra, and use it; PYTHONS=..., LOWEST=1
-	$(BIN)/python tests/shared/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(EXTRAS),--extras $(EXTRAS)) $(if $(LOWEST),--lowest)
+	$(BIN)/python tests/shared/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(EXTRAS),--extras $(EXTRAS)) $(if $(SHARED),--shared) $(if $(LOWEST),--lowest)
 
 install: $(VENV)/.installed ## make .venv with the package in it
 

@@ -111,13 +111,15 @@ def draw(cells: list[Cell], folder: Path) -> None:
                 by_share = sorted((c for c in grid if c["labels"] in (0, USUAL_LABELS)), key=lambda c: c["share"])
                 for column, (chosen, x) in enumerate([(by_labels, "labels"), (by_share, "share")]):
                     axis, at = axes[row, column], [c[x] * (100 if x == "share" else 1) for c in chosen]
+                    of = [[one for one in cells if c.items() <= one.items()] for c in chosen]
                     for part, colour in parts.items():
-                        of = [[one for one in cells if c.items() <= one.items()] for c in chosen]
                         middle = np.array([mean(o, part) for o in of])
                         ends = [[100 * f(one[part] for one in o) if o else np.nan for o in of] for f in (min, max)]
                         axis.fill_between(at, *ends, color=colour, alpha=0.18, linewidth=0)
                         style = ":" if part == "all" else "-"
                         axis.plot(at, middle, "o" + style, color=colour, label=part.capitalize(), ms=5)
+                    if np.isfinite([mean(o, "all") for o in of]).sum() < 2:
+                        axis.set_visible(False)  # not measured yet
                     axis.grid(alpha=0.25)
                     axis.set_facecolor("none")
                     axis.set_title(TITLES[data_set], fontsize=11)

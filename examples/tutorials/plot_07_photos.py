@@ -97,7 +97,7 @@ for one in discovery.classes_table():
 # Look at them
 # ------------
 # Six unlabelled images of each class, the most confident first, and the least confident one at the end. The report and
-# the explorer show the same.
+# the explorer show the same. Drawings are easy: expect doubtful rows among real photographs.
 
 figure, axes = plt.subplots(5, 7, figsize=(7.5, 5.6), layout="constrained")
 for line, name in zip(axes, model.classes_, strict=True):
@@ -106,7 +106,6 @@ for line, name in zip(axes, model.classes_, strict=True):
     for axis, row in zip(line, [*rows[:6], rows[-1]], strict=True):
         axis.imshow(plt.imread(photos / features.paths[row]))
         axis.set(xticks=[], yticks=[])
-        axis.set_title(f"{discovery.confidence[row]:.0%}", fontsize=8, pad=2)
     line[0].set_ylabel(name, rotation=0, ha="right", va="center")
 plt.show()
 

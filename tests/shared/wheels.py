@@ -1,8 +1,10 @@
 """Install the wheel into empty environments, once without an extra and once with each, and use it: ``make wheels``.
 
-In each environment ``pip check`` has to agree, ``rpim demo`` has to run, and so has a small use of the extra. With
-``--lowest`` every dependency has the lowest version that pyproject.toml allows (torch: the one in constraints.txt), and
-the fast tests of the mathematics and of the estimators run as well. Environments are removed when they are done.
+In each environment ``pip check`` has to agree, ``rpim demo`` has to run, and so has a small use of the extra.
+``--shared`` installs torch and what else needs no extra once, runs the demo once, and lets the environments of the
+extras see them: less work, but they are not empty. With ``--lowest`` every dependency has the lowest version that
+pyproject.toml allows (torch: the one in constraints.txt), and the fast tests of the mathematics and of the estimators
+run as well. Environments are removed when they are done.
 """
 
 from __future__ import annotations
@@ -112,29 +114,55 @@ def run(command: list[str], folder: Path) -> None:
         raise RuntimeError(f"{' '.join(command)[:200]}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
 
 
-def try_extra(python: str, extra: str, wheel: Path, constraints: Path, folder: Path) -> None:
+class Environment:
+    """An environment for one interpreter; ``over`` is another one whose packages it sees."""
+
+    def __init__(self, python: str, folder: Path, over: Environment | None = None):
+        run([python, "-m", "venv", str(folder)], folder.parent)
+        self.folder = folder
+        self._programs = folder / ("Scripts" if os.name == "nt" else "bin")
+        if over is not None:
+            (self.packages / "shared.pth").write_text(str(over.packages), encoding="utf-8")
+
+    @property
+    def packages(self) -> Path:
+        """The folder in which packages are installed."""
+        return (
+            self.folder / "Lib" / "site-packages" if os.name == "nt" else next(self.folder.glob("lib/*/site-packages"))
+        )
+
+    def python(self, *arguments: str) -> None:
+        """Run its Python beside the environment, where the data are."""
+        run([str(self._programs / "python"), *arguments], self.folder.parent)
+
+    def rpim(self, *arguments: str) -> None:
+        """Run its rpim there."""
+        self.python("-m", "rpim.cli.main", *arguments)
+
+    def install(self, constraints: Path, *what: str) -> None:
+        """Install packages within the constraints."""
+        self.python("-m", "pip", "install", "--quiet", "--constraint", str(constraints), *what)
+
+
+def try_extra(environment: Environment, extra: str, wheel: Path, constraints: Path, demo: bool) -> None:
     """Install the wheel with an extra, check the environment, run the demo and use the extra."""
-    run([python, "-m", "venv", "env"], folder)
-    bin_folder = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
-    inside, rpim = str(bin_folder / "python"), str(bin_folder / "rpim")
-    what = f"{wheel}[{extra}]" if extra else str(wheel)
-    run([inside, "-m", "pip", "install", "--quiet", "--constraint", str(constraints), what], folder)
-    run([inside, "-m", "pip", "check"], folder)
-    run([rpim, "demo", "--overwrite"], folder)
+    environment.install(constraints, f"{wheel}[{extra}]" if extra else str(wheel))
+    environment.python("-m", "pip", "check")
+    if demo:
+        environment.rpim("demo", "--overwrite")
     use = USES[extra]
     if use.startswith("rpim "):
-        run([rpim, *use.split()[1:]], folder)
+        environment.rpim(*use.split()[1:])
     elif use:
-        run([inside, "-c", use], folder)
+        environment.python("-c", use)
 
 
-def run_fast_tests(constraints: Path, folder: Path) -> None:
+def run_fast_tests(environment: Environment, constraints: Path) -> None:
     """Run the tests of the mathematics and of the estimators with the environment's versions."""
-    inside = str(folder / "env" / "bin" / "python")
-    run([inside, "-m", "pip", "install", "--quiet", "--constraint", str(constraints), *TESTS], folder)
+    environment.install(constraints, *TESTS)
     chosen = ["-m", "not slow and not ray and not browser", "-p", "no:cacheprovider", "-q"]
     folders = [str(ROOT / "tests" / name) for name in ("core", "estimators", "test_metrics.py")]
-    run([inside, "-m", "pytest", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), *chosen, *folders], folder)
+    environment.python("-m", "pytest", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), *chosen, *folders)
 
 
 def main() -> int:
@@ -142,6 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pythons", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters to try")
     parser.add_argument("--extras", nargs="+", default=list(USES), choices=list(USES), metavar="EXTRA")
+    parser.add_argument("--shared", action="store_true", help="install torch and what needs no extra once")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions of all dependencies")
     arguments = parser.parse_args()
     failed = 0
@@ -154,22 +183,24 @@ def main() -> int:
         constraints.write_text(lowest_versions() if arguments.lowest else CONSTRAINTS.read_text(), encoding="utf-8")
         write_data(scratch)
         for python in arguments.pythons:
+            base: Environment | None = None
             for extra in arguments.extras:
-                began = time.perf_counter()
+                began, result, folder = time.perf_counter(), "ok", scratch / (extra or "none")
                 try:
-                    try_extra(python, extra, wheel, constraints, scratch)
+                    if arguments.shared and base is None:
+                        base = Environment(python, scratch / "base")
+                        try_extra(base, "", wheel, constraints, demo=True)
+                    environment = Environment(python, folder, base)
+                    try_extra(environment, extra, wheel, constraints, demo=base is None)
                     if arguments.lowest and not extra:
-                        run_fast_tests(constraints, scratch)
-                    result = "ok"
+                        run_fast_tests(environment, constraints)
                 except RuntimeError as error:
                     failed, result = failed + 1, f"FAILED: {error}"
-                size = sum(file.stat().st_size for file in (scratch / "env").rglob("*") if file.is_file()) / 1e6
-                seconds = time.perf_counter() - began
-                print(f"{python} rpim[{extra}]: {result} ({seconds:.0f} s, {size:,.0f} MB)", flush=True)
-                shutil.rmtree(scratch / "env", ignore_errors=True)
-                for left in ("images.npz", "texts.npz", "curve.png", "report.html", "rpim-demo"):
-                    path = scratch / left
-                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                print(f"{python} rpim[{extra}]: {result} ({time.perf_counter() - began:.0f} s)", flush=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                for left in ("images.npz", "texts.npz", "curve.png", "report.html"):
+                    (scratch / left).unlink(missing_ok=True)
+            shutil.rmtree(scratch / "base", ignore_errors=True)
     return int(failed > 0)
 
 
