@@ -38,7 +38,8 @@ command = [sys.executable, "-m", "rpim.cli.main", "explore", "rpim-demo", "--no-
 server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 try:
     address = next(found[0] for line in server.stdout if (found := re.search(r"http://\\S+", line)))
-    assert b"<html" in urllib.request.urlopen(address, timeout=60).read()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # the key becomes a cookie
+    assert b"<html" in browser.open(address, timeout=60).read()
 finally:
     server.terminate()
 """
