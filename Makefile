@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test bench fuzz torture docs docs-serve dist lint install clean
+.PHONY: help demo quick test bench fuzz torture docs docs-serve dist wheels lint install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ docs-serve: docs ## build the site and show it at http://localhost:8000
 dist: $(VENV)/.installed-dev ## build the source distribution and the wheel into dist
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+
+wheels: $(VENV)/.installed-dev ## install the wheel into empty environments, with each extra, and use it; PYTHONS=..., LOWEST=1
+	$(BIN)/python tests/shared/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(EXTRAS),--extras $(EXTRAS)) $(if $(SHARED),--shared) $(if $(LOWEST),--lowest)
 
 install: $(VENV)/.installed ## make .venv with the package in it
 

@@ -1,4 +1,4 @@
-"""Draw the two pictures on the first page of the documentation, for light and for dark pages.
+"""Draw the two pictures on the first page of the documentation, for light and dark pages, and both in one for README.
 
 python examples/front_page.py docs/images
 """
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
@@ -42,3 +43,9 @@ for theme, ink, grey, paper in [("light", "#222222", "#c4c4c4", "white"), ("dark
     for figure, name in [(given, "given"), (found, "found")]:
         figure.axes[0].set_axis_off()
         figure.savefig(Path(sys.argv[1]) / f"{name}-{theme}.png", dpi=150, transparent=True)
+
+halves = [Image.open(Path(sys.argv[1]) / f"{name}-light.png") for name in ("given", "found")]
+both = Image.new("RGB", (sum(half.width for half in halves), halves[0].height), "white")  # GitHub may be dark
+for left, half in zip((0, halves[0].width), halves, strict=True):
+    both.paste(half, (left, 0), half)
+both.resize((both.width * 2 // 3, both.height * 2 // 3)).quantize(64).save(Path(sys.argv[1]) / "given-found.png")

@@ -1,4 +1,4 @@
-"""Generalized category discovery on embeddings: known classes recognised, new ones found."""
+"""Generalized category discovery on embeddings: known classes recognized, new ones found."""
 
 from __future__ import annotations
 

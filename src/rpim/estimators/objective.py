@@ -53,7 +53,7 @@ class Hyperparameters:
 
 
 class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
-    """What training minimises: CE or L_S, M, lambda C and L_R, on embeddings refined by h.
+    """What training minimizes: CE or L_S, M, lambda C and L_R, on embeddings refined by h.
 
     The parameters are nested ones of the estimator: ``RPIM(objective=InfoMaxObjective(eta=0.1))`` is
     ``RPIM().set_params(objective__eta=0.1)``, and a grid search goes over ``objective__trade_off``.

@@ -20,7 +20,7 @@ from rpim.estimators.problem import ClassCount
 class RPIM(InfoMaxEstimator):
     """Give every row its class: a known one, or a newly discovered one.
 
-    A linear classifier on (refined) embeddings, trained on the full batch to maximise the information between rows and
+    A linear classifier on (refined) embeddings, trained on the full batch to maximize the information between rows and
     classes: confident predictions, classes evenly used, labels where there are any, Sinkhorn pseudo-labels, mixed
     labels, and a learned shift of each embedding.
 

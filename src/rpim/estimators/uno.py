@@ -82,7 +82,7 @@ class UNO(TwoViewEstimator):
     * over-clustering heads learn from the unlabelled rows alone: their clusters may be parts of any class, a known
       one too, so a label does not say which of them is right;
     * there is no pre-training with the labels, since the start is made from them;
-    * the optimiser is Adam, for fewer epochs, and there are two heads of each kind instead of five.
+    * the optimizer is Adam, for fewer epochs, and there are two heads of each kind instead of five.
 
     Most of what it gains over k-means is the start's; on those same problems training added half a point of All, 9
     of Known, and cost 2 of Unknown.
