@@ -148,7 +148,7 @@ class Watched:
         self.n_classes = n_classes
         return self
 
-    def fit(self, X, y):
+    def fit(self, X, y, **widths):
         return self._keep("fit", X, self.n_classes, y.tolist())
 
     def extend(self, X):

@@ -14,7 +14,7 @@ from rpim.explorer import refit
 from rpim.explorer.refit import Plan, plan, refit_run, write_job
 from rpim.runs.assignments import Assignments
 from rpim.runs.decisions import Junk, Merge, Move, State
-from rpim.runs.versions import LabelIssues
+from rpim.runs.versions import LabelIssues, version_numbers
 
 pytest.importorskip("fastapi")
 
@@ -279,3 +279,10 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     # A label that a person has decided about is not asked about again; the third still is.
     assert [one["row"] for one in listed(client)["items"]] == [left["row"]]
     assert client.get("/api/state").json()["members"] == 8
+
+
+def test_only_folders_with_the_name_of_a_version_are_versions(tmp_path):
+    for name in ("0001", "12345", "9" * 30, "1", "0002²", "0003.tmp"):
+        (tmp_path / "refits" / name).mkdir(parents=True)
+        (tmp_path / "refits" / name / "run.json").touch()
+    assert version_numbers(tmp_path) == [0, 1, 12345]

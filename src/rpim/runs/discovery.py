@@ -206,7 +206,7 @@ class Discovery:
         """Return all rows as a pandas DataFrame: the columns of `export`, and the metadata columns of the features.
 
         Columns of classes are categorical, and so are metadata columns of texts that repeat. A metadata column with the
-        name of another column gets the prefix "data_".
+        name of another column gets the prefix ``data_``.
 
         Returns
         -------

@@ -6,6 +6,7 @@ run, in its order: a row that a refit left out has no class and is junk.
 
 from __future__ import annotations
 
+import re
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
@@ -274,8 +275,8 @@ def _read(folder: Path) -> tuple[Assignments, dict[str, Any]]:
 
 def version_numbers(run: Path) -> list[int]:
     """The versions of a run: 0 is the run itself, the others are its refits."""
-    folders = (run / REFITS_FOLDER).glob("[0-9]*")
-    return [0, *sorted(int(one.name) for one in folders if one.name.isdigit() and (one / RUN_FILE).is_file())]
+    named = (one for one in (run / REFITS_FOLDER).glob("[0-9]*") if re.fullmatch("[0-9]{4,9}", one.name))
+    return [0, *sorted(int(one.name) for one in named if (one / RUN_FILE).is_file())]
 
 
 def version_folder(run: Path, number: int) -> Path:
