@@ -6,6 +6,9 @@ import { model } from "/static/model.js";
 
 let queue = Promise.resolve(); // one at a time, in the order they were made
 
+/** Resolves once all decisions so far are saved. */
+export const saved = () => queue;
+
 function send(path, facts, said) {
   const turn = queue
     .then(async () => {
@@ -59,6 +62,9 @@ export const move = (rows, to) =>
 /** Stored as a move of the row to its own class, which marks it as assigned by hand. */
 export const keepLabel = (row, number) =>
   withRows({ kind: "move", to: number }, [row], `Saved: the label ${model.name(number)} is kept`);
+/** The same for the predicted class of a row. */
+export const confirmClass = (row, number) =>
+  withRows({ kind: "move", to: number }, [row], `Saved: ${model.name(number)} is confirmed`);
 export const moveToNew = (rows, name) =>
   withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new ${model.noun} ${name}`);
 export const junk = (rows, is) =>
