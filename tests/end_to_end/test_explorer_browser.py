@@ -494,6 +494,36 @@ def test_rows_to_label_are_asked_one_after_the_other(server, browser):
     assert problems == []
 
 
+def test_classes_are_merged_in_the_tree(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    page.keyboard.press("c")
+    expect(page.locator("#detail-title")).to_have_text("Tree of the classes")
+    expect(page.locator("#tree summary")).to_have_count(4)
+    expect(page.locator("#tree .leaf")).to_have_count(5)
+    pair = page.locator("#tree .merge", has_text="Merge these 2 classes…").first
+    names = pair.locator("xpath=..").locator(".leaf .name").all_inner_texts()
+    pair.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#dialog-title")).to_have_text("Merge 2 classes")
+    assert sorted(page.locator("#dialog .choice").all_inner_texts()[k].split("\n")[0] for k in (0, 1)) == sorted(names)
+    page.keyboard.press("Enter")
+    saved(page, "Saved: 2 classes are now")
+    expect(page.locator("#tree .leaf")).to_have_count(4)
+
+    # What was closed stays closed after a decision; a leaf opens its class.
+    page.locator("#tree summary").first.click()
+    expect(page.locator("#tree .leaf").first).to_be_hidden()
+    page.keyboard.press("Control+z")
+    expect(page.locator("#tree .leaf")).to_have_count(5)
+    expect(page.locator("#tree .leaf").first).to_be_hidden()
+    page.locator("#tree summary").first.click()
+    page.locator("#tree .leaf", has_text="ant").click()
+    expect(page.locator("#detail-title")).to_have_text("ant")
+    expect(page.locator("#tree")).to_be_hidden()
+    assert problems == []
+
+
 def test_names_on_the_map_are_the_suggested_ones_and_do_not_overlap(server, browser):
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 800})

@@ -337,6 +337,22 @@ def test_the_runner_up_follows_decisions(client, bench, decide):
     assert client.get("/api/rows/7").json()["runner_up"] is None
 
 
+def test_the_tree_follows_decisions(client, bench, decide):
+    tree, found = client.get("/api/tree").json(), Discovery.load(bench.run).hierarchy()
+    assert (tree["numbers"], tree["n_groups"]) == ([0, 1, 2, 3, 4], 5)
+    assert (tree["merges"], tree["names"]) == ([list(pair) for pair in found.merges], found.names)
+    first = [tree["numbers"][node] for node in tree["merges"][0]]
+    decide("merge", numbers=first)
+    decide("rename", number=first[0], name="red panda")
+    tree = client.get("/api/tree").json()
+    assert (sorted(tree["numbers"]), len(tree["merges"])) == (sorted({0, 1, 2, 3, 4} - {first[1]}), 3)
+    assert tree["names"][tree["numbers"].index(first[0])].startswith("red panda")
+    decide("merge", numbers=tree["numbers"])
+    answer = client.get("/api/tree")
+    assert answer.status_code == 409
+    assert "tree" in answer.json()["problem"]
+
+
 def test_a_split_divides_by_likeness(client, decide):
     apart = {frozenset(rows_in(client, 3)), frozenset(rows_in(client, 4))}
     decide("merge", numbers=[3, 4])

@@ -10,6 +10,7 @@ import { hideHistory, showHistory } from "/static/history.js";
 import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
 import { hideQueue, showQueue } from "/static/queue.js";
 import { hideOverTime, overTimeHead, showOverTime } from "/static/over_time.js";
+import { hideTree, showTree } from "/static/tree.js";
 import { leaveRanked, rankedHead, rankedRows } from "/static/ranking.js";
 
 const head = byId("detail-head");
@@ -20,7 +21,7 @@ const ORDERS = [
 ];
 const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, queue, history
+let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, queue, tree, history
 let renaming = false;
 
 export const isRenaming = () => renaming;
@@ -179,6 +180,7 @@ function redraw() {
     over_time: `${model.noun === "group" ? "Groups" : "Classes"} over time`,
     label_issues: "Label issues",
     queue: "What to label next",
+    tree: `Tree of the ${model.nouns}`,
     history: "History",
   }[showing.kind];
   const below = {
@@ -192,6 +194,7 @@ function redraw() {
       ),
     ],
     queue: () => [quiet(`Rows whose labels would help a refit most, of every new ${model.noun} first.`)],
+    tree: () => [quiet(`Similar ${model.nouns}, and those that the model confuses, are near each other.`)],
     ranked: () => [rankedHead(), el("div", { className: "actions" }, back)],
     over_time: () => [overTimeHead(), el("div", { className: "actions" }, back)],
     history: () => [quiet("Every decision, latest first, and what each refit changed. Undo and redo are at the top.")],
@@ -213,12 +216,14 @@ function aboutTheFit() {
 }
 
 function fill(keep = false) {
-  const isList = !["label_issues", "queue", "history", "over_time"].includes(showing.kind);
+  const isList = !["label_issues", "queue", "tree", "history", "over_time"].includes(showing.kind);
   byId("rows").hidden = !isList;
   if (showing.kind === "label_issues") showLabelIssues({ keep });
   else hideLabelIssues();
   if (showing.kind === "queue") showQueue({ keep });
   else hideQueue();
+  if (showing.kind === "tree") showTree();
+  else hideTree();
   if (showing.kind === "history") showHistory();
   else hideHistory();
   if (showing.kind === "over_time") showOverTime();

@@ -70,6 +70,10 @@ byId("show-over-time").onclick = () => showPanel("over_time");
 byId("items").addEventListener("like", (event) => rankByRows([event.detail]));
 byId("show-label-issues").onclick = () => showPanel("label_issues");
 byId("show-queue").onclick = showQueue;
+byId("show-tree").onclick = showTree;
+function showTree() {
+  showPanel("tree");
+}
 function showQueue() {
   model.select([]);
   showPanel("queue");
@@ -185,6 +189,7 @@ document.addEventListener("keydown", (event) => {
     "?": showHelp,
     h: showHistory,
     q: showQueue,
+    c: showTree,
     l: () => setLasso(byId("lasso").getAttribute("aria-pressed") !== "true"),
     "/": () => {
       showView("classes");

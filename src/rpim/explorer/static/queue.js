@@ -163,7 +163,7 @@ function question(item) {
     el(
       "div",
       { className: "row" },
-      el("b", { id: "queue-progress", role: "status" }, `${at + 1} of ${items.length}`),
+      el("b", { id: "queue-progress" }, `${at + 1} of ${items.length}`),
       el("progress", { max: items.length, value: at, "aria-label": "Progress of the queue" }),
     ),
     el(
@@ -199,7 +199,7 @@ function ending() {
   const labelled = items.filter(isDone).length;
   const left = skipped.size ? `, ${skipped.size} skipped` : "";
   return [
-    el("p", { className: "empty", role: "status" }, `${count(labelled, "row")} labelled${left}. Refit to use the labels.`),
+    el("p", { className: "empty" }, `${count(labelled, "row")} labelled${left}. Refit to use the labels.`),
     el(
       "div",
       { className: "actions" },
