@@ -21,7 +21,7 @@ export async function showTree() {
   box.hidden = false;
   if (!box.childElementCount) box.replaceChildren(el("p", { className: "empty" }, "Building the tree…"));
   try {
-    const found = await json("/api/tree");
+    const found = await json("/api/tree", { timeout: 60000 }); // keywords of many texts take seconds
     if (mine === turn) draw(found);
   } catch (error) {
     if (mine === turn) box.replaceChildren(el("p", { className: "empty" }, error.message));
