@@ -81,7 +81,7 @@ class _Words:
 
 
 def test_rows_by_their_cosine_similarity_to_words(monkeypatch):
-    monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda metadata, weights: _Words())
+    monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda *given: _Words())
     rows = np.array([[0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
     found = Ranking(5 * rows, np.asarray, {"embedding": {"kind": "texts"}})
     order, similarity = found.by_words(" cat ")
@@ -113,7 +113,7 @@ def test_no_file_that_a_run_names_is_opened(tmp_path, monkeypatch):
 
 
 def test_an_encoder_of_another_width(bench, animals_model, monkeypatch):
-    monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda metadata, weights: _Words())
+    monkeypatch.setattr("rpim.embedding.open_encoder.encoder_of", lambda *given: _Words())
     found = Ranking(bench.refined, animals_model.transform, {"embedding": {"kind": "texts"}})
     with pytest.raises(InputError, match=r"does not give rows like those of the run \(X has 2 features, but RPIM is"):
         found.by_words("cat")
