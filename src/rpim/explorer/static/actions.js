@@ -5,6 +5,7 @@ import { say } from "/static/dom.js";
 import { model } from "/static/model.js";
 
 let queue = Promise.resolve(); // one at a time, in the order they were made
+let message = null; // the latest: the button of an earlier one would undo another decision
 
 /** Resolves once all decisions so far are saved. */
 export const saved = () => queue;
@@ -14,7 +15,8 @@ function send(path, facts, said) {
     .then(async () => {
       const state = await change(path, facts);
       await model.refresh(state);
-      if (said) say(said, { action: { name: "Undo", run: undo } });
+      message?.remove();
+      message = said ? say(said, { action: { name: "Undo", run: undo } }) : null;
       return true;
     })
     .catch((error) => {

@@ -196,8 +196,9 @@ function ending() {
     return [
       el("p", { className: "empty" }, model.mask ? "No unlabelled row passes the filters." : "Every row is labelled, decided or junk."),
     ];
-  const labelled = items.filter(isDone).length;
-  const left = skipped.size ? `, ${skipped.size} skipped` : "";
+  const labelled = items.filter((item) => item.by_hand && !item.junk).length;
+  const junk = items.filter((item) => item.junk).length;
+  const left = (junk ? `, ${junk} junk` : "") + (skipped.size ? `, ${skipped.size} skipped` : "");
   return [
     el("p", { className: "empty" }, `${count(labelled, "row")} labelled${left}. Refit to use the labels.`),
     el(
