@@ -193,7 +193,7 @@ function redraw() {
         "Members of the committee that did not see these labels are confident of another class. Most likely errors first.",
       ),
     ],
-    queue: () => [quiet(`Rows whose labels would help a refit most, of every new ${model.noun} first.`)],
+    queue: () => [quiet(`Rows whose labels would help a refit most, of every ${model.noun === "group" ? "group" : "new class"} first.`)],
     tree: () => [quiet(`Similar ${model.nouns}, and those that the model confuses, are near each other.`)],
     ranked: () => [rankedHead(), el("div", { className: "actions" }, back)],
     over_time: () => [overTimeHead(), el("div", { className: "actions" }, back)],
