@@ -437,6 +437,93 @@ def test_labels_that_look_wrong_are_decided_by_keys(checked_labels, server, brow
     assert problems == []
 
 
+def test_rows_to_label_are_asked_one_after_the_other(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    progress, asked, title = page.locator("#queue-progress"), page.locator("#queue .asked"), page.locator("#undo")
+    page.keyboard.press("q")
+    expect(page.locator("#detail-title")).to_have_text("What to label next")
+    expect(page.locator("#queue")).to_be_focused()
+    expect(progress).to_have_text("1 of 50")
+    rows = [int(asked.get_attribute("data-row"))]
+    expect(asked).to_contain_text(f"number {rows[0]}")
+    expect(page.locator("#queue .guess").first).to_have_text(re.compile("^Predictednew-"))
+    assert page.evaluate("rpim.model.asked") == rows[0]
+
+    # Confirm, take the runner-up, skip, choose another class, and make a new one: ordinary moves.
+    predicted, runner_up = page.locator("#queue .guess b").all_inner_texts()
+    page.keyboard.press("Enter")
+    expect(progress).to_have_text("2 of 50")
+    expect(title).to_have_attribute("title", f"Undo: move 1 row to {predicted}")
+    predicted, runner_up = page.locator("#queue .guess b").all_inner_texts()
+    rows.append(int(asked.get_attribute("data-row")))
+    page.keyboard.press("2")
+    expect(progress).to_have_text("3 of 50")
+    expect(title).to_have_attribute("title", f"Undo: move 1 row to {runner_up}")
+    page.keyboard.press("s")
+    expect(progress).to_have_text("4 of 50")
+    page.keyboard.press("m")
+    page.keyboard.type("bee")
+    page.keyboard.press("Enter")
+    expect(progress).to_have_text("5 of 50")
+    expect(title).to_have_attribute("title", "Undo: move 1 row to bee")
+    page.locator("#queue").get_by_role("button", name="Another class…").click()
+    page.keyboard.type("fox")
+    page.locator("#dialog .fresh").click()
+    expect(progress).to_have_text("6 of 50")
+    assert page.evaluate("rpim.model.state.classes.map((one) => one.name)")[-1] == "fox"
+
+    # Back over all of them, skipped and answered.
+    for k in (5, 4, 3, 2):
+        page.keyboard.press("u")
+        expect(progress).to_have_text(f"{k} of 50")
+    assert int(asked.get_attribute("data-row")) == rows[1]
+    expect(title).to_have_attribute("title", re.compile("^Undo: move 1 row to new-"))
+
+    # Another list, and back: it goes on where it was. After a reload, the answered row is not asked again.
+    open_class(page, "ant")
+    expect(page.locator("#queue")).to_be_hidden()
+    assert page.evaluate("rpim.model.asked") is None
+    page.locator("#show-queue").click()
+    expect(progress).to_have_text("2 of 50")
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    page.keyboard.press("q")
+    expect(progress).to_have_text("1 of 50")
+    assert int(asked.get_attribute("data-row")) != rows[0]
+    assert problems == []
+
+
+def test_classes_are_merged_in_the_tree(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    page.keyboard.press("c")
+    expect(page.locator("#detail-title")).to_have_text("Tree of the classes")
+    expect(page.locator("#tree summary")).to_have_count(4)
+    expect(page.locator("#tree .leaf")).to_have_count(5)
+    pair = page.locator("#tree .merge", has_text="Merge these 2 classes…").first
+    names = pair.locator("xpath=..").locator(".leaf .name").all_inner_texts()
+    pair.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#dialog-title")).to_have_text("Merge 2 classes")
+    assert sorted(page.locator("#dialog .choice").all_inner_texts()[k].split("\n")[0] for k in (0, 1)) == sorted(names)
+    page.keyboard.press("Enter")
+    saved(page, "Saved: 2 classes are now")
+    expect(page.locator("#tree .leaf")).to_have_count(4)
+
+    # What was closed stays closed after a decision; a leaf opens its class.
+    page.locator("#tree summary").first.click()
+    expect(page.locator("#tree .leaf").first).to_be_hidden()
+    page.keyboard.press("Control+z")
+    expect(page.locator("#tree .leaf")).to_have_count(5)
+    expect(page.locator("#tree .leaf").first).to_be_hidden()
+    page.locator("#tree summary").first.click()
+    page.locator("#tree .leaf", has_text="ant").click()
+    expect(page.locator("#detail-title")).to_have_text("ant")
+    expect(page.locator("#tree")).to_be_hidden()
+    assert problems == []
+
+
 def test_names_on_the_map_are_the_suggested_ones_and_do_not_overlap(server, browser):
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 800})

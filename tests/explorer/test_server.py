@@ -292,6 +292,67 @@ def test_decisions_are_in_the_answer_and_can_be_undone(client, decide, post):
     assert names(post("redo"))[3] == "red panda"
 
 
+def to_label(client, **asked):
+    return np.frombuffer(client.get("/api/to-label", params=asked).content, "<i4").tolist()
+
+
+def test_rows_to_label_next_are_unlabelled_and_of_new_classes_first(client, bench):
+    rows = to_label(client, n=10)
+    state = bench.versions.state()
+    assert len(set(rows)) == 10
+    assert not bench.labelled[rows].any()
+    assert {int(number) for number in state.class_of[rows[:2]]} == {3, 4}
+    found = Discovery.load(bench.run).suggest(10, features_of(bench.run))
+    assert rows == [one.row for one in found]  # as rpim suggest
+    assert sorted(to_label(client, n=1000)) == np.flatnonzero(~bench.labelled).tolist()
+    assert client.get("/api/to-label", params={"n": 0}).status_code == 422
+
+
+def test_decided_rows_are_not_to_label(client, bench, decide, post):
+    rows = to_label(client, n=10)
+    first, second, third = rows[:3]
+    decide("move", rows=[first], to=int(bench.versions.state().class_of[first]))  # confirmed
+    decide("move", rows=[second], name="fox")
+    decide("junk", rows=[third], junk=True)
+    assert not set(rows[:3]) & set(to_label(client, n=1000))
+    post("undo")
+    assert third in to_label(client, n=1000)
+    bern = to_label(client, n=1000, filters='{"own-0": [1]}')
+    assert bern
+    assert all(row % 3 == 0 for row in bern)
+    decide("move", rows=np.flatnonzero(~bench.labelled).tolist(), to=0)
+    assert to_label(client) == []
+
+
+def test_the_runner_up_follows_decisions(client, bench, decide):
+    version, named = bench.versions[0], ["ant", "bee", "cat", "new-1", "new-2"]
+    own, second = int(version.state.class_of[7]), named.index(version.runner_up[7])
+    third = next(k for k in range(5) if k not in (own, second))
+    item = client.get("/api/rows/7").json()
+    assert item["runner_up"] == second
+    assert item["runner_up_confidence"] == pytest.approx(version.runner_up_confidence[7], abs=1e-4)
+    decide("merge", numbers=[third, second])
+    assert client.get("/api/rows/7").json()["runner_up"] == third
+    decide("merge", numbers=[own, third])
+    assert client.get("/api/rows/7").json()["runner_up"] is None
+
+
+def test_the_tree_follows_decisions(client, bench, decide):
+    tree, found = client.get("/api/tree").json(), Discovery.load(bench.run).hierarchy()
+    assert (tree["numbers"], tree["n_groups"]) == ([0, 1, 2, 3, 4], 5)
+    assert (tree["merges"], tree["names"]) == ([list(pair) for pair in found.merges], found.names)
+    first = [tree["numbers"][node] for node in tree["merges"][0]]
+    decide("merge", numbers=first)
+    decide("rename", number=first[0], name="red panda")
+    tree = client.get("/api/tree").json()
+    assert (sorted(tree["numbers"]), len(tree["merges"])) == (sorted({0, 1, 2, 3, 4} - {first[1]}), 3)
+    assert tree["names"][tree["numbers"].index(first[0])].startswith("red panda")
+    decide("merge", numbers=tree["numbers"])
+    answer = client.get("/api/tree")
+    assert answer.status_code == 409
+    assert "tree" in answer.json()["problem"]
+
+
 def test_a_split_divides_by_likeness(client, decide):
     apart = {frozenset(rows_in(client, 3)), frozenset(rows_in(client, 4))}
     decide("merge", numbers=[3, 4])

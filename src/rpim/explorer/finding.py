@@ -1,4 +1,4 @@
-"""Routes that find rows: by words, by meaning, and by charts that filter."""
+"""Routes that find rows: by words, by meaning, by charts that filter, and those to label next."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import FastAPI, Query, Response
+from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
 from rpim.explorer.charts import parse_filters
 from rpim.explorer.requests import RankRequest
 from rpim.explorer.workbench import Workbench
+from rpim.runs.decisions import BoolArray
 
 BINARY = "application/octet-stream"
 FiltersText = Annotated[str, Query(max_length=8000)]
@@ -38,6 +40,12 @@ def serve_finding(app: FastAPI, bench: Workbench) -> None:
             order, similarity = bench.ranking.by_rows(rows)
         return Response(order.astype("<i4").tobytes() + similarity.astype("<f4").tobytes(), media_type=BINARY)
 
+    @app.get("/api/to-label")
+    def to_label(n: Annotated[int, Query(ge=1, le=1000)] = 50, filters: FiltersText = "") -> Response:
+        """The rows to label next, the most useful first."""
+        rows = rows_to_label(bench, n, bench.charts.mask(parse_filters(filters)))
+        return Response(rows.astype("<i4").tobytes(), media_type=BINARY)
+
     @app.get("/api/charts")
     def charts(filters: FiltersText = "") -> Any:
         """The charts, and as bits which rows pass the filters."""
@@ -53,3 +61,21 @@ def serve_finding(app: FastAPI, bench: Workbench) -> None:
     @app.get("/api/over-time")
     def over_time(column: str, since: Annotated[str, Query(max_length=40)] = "", filters: FiltersText = "") -> Any:
         return bench.charts.over_time(column, since, parse_filters(filters))
+
+
+def rows_to_label(bench: Workbench, n: int, within: BoolArray | None = None) -> NDArray[np.int64]:
+    """At most n rows to label next, as `rpim suggest` chooses them: neither labelled, nor moved by hand, nor junk."""
+    from rpim.runs.suggestions import choose_rows, sample_rows
+
+    active = bench.versions.active
+    version, state = bench.versions[active], bench.versions.state(active)
+    is_open = ~(version.labelled | bench.versions.decided(active)) & ~state.junk & (state.class_of >= 0)
+    rows = np.flatnonzero(is_open if within is None else is_open & within)
+    if not len(rows):
+        return rows
+    numbers = sorted(state.classes, key=lambda number: (not state.classes[number].known, number))
+    place = np.zeros(state.next_class, dtype=np.int64)
+    place[numbers] = np.arange(len(numbers))
+    rows, codes = sample_rows(rows, place[state.class_of[rows]], n)
+    n_known = sum(info.known for info in state.classes.values())
+    return rows[choose_rows(codes, version.confidence[rows], n_known, min(n, len(rows)), bench.refined[rows])]

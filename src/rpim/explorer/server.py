@@ -26,6 +26,7 @@ from rpim.explorer.finding import BINARY, FiltersText, serve_finding
 from rpim.explorer.pictures import SIZES
 from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
+from rpim.explorer.tree import serve_tree
 from rpim.explorer.workbench import ORDERS, Workbench
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.maps import close_gaps
@@ -53,6 +54,7 @@ def make_app(
     _serve_page(app)
     _serve_rows(app, bench)
     serve_finding(app, bench)
+    serve_tree(app, bench)
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)

@@ -27,7 +27,7 @@ from rpim.runs.facets import format_value
 from rpim.runs.keywords import keywords, suggest_names
 from rpim.runs.maps import PRINCIPAL_MAP, UMAP_MAP, principal_map
 from rpim.runs.run_folder import MAP_FILE, features_of, read_run_file
-from rpim.runs.versions import LabelIssues, Versions
+from rpim.runs.versions import LabelIssues, Versions, class_number
 
 FloatArray = NDArray[np.float32]
 
@@ -159,13 +159,21 @@ class Workbench:
             "by_hand": bool(state.by_hand[row]),
             "labelled": bool(self.labelled[row]),
             "confidence": round(float(version.confidence[row]), 4),
-            "runner_up": version.runner_up[row],
+            "runner_up": self._runner_up(row, state),
+            "runner_up_confidence": round(float(version.runner_up_confidence[row]), 4),
             "columns": {
                 f"{OWN}{k}": said
                 for k, (_, values) in enumerate(self._metadata_columns)
                 if (said := format_value(values[row]))
             },
         }
+
+    def _runner_up(self, row: int, state: State) -> int | None:
+        """The number of the second most probable class of a row; None if it is in that class, after a merge."""
+        version = self.versions[self.versions.active]
+        number = class_number(version.runner_up[row], version.state)
+        now = None if number is None else state.merged.get(number, number)
+        return now if now in state.classes and now != state.class_of[row] else None
 
     def label_issue_items(self, start: int, count: int, within: BoolArray | None = None) -> dict[str, Any]:
         """The undecided label issues with the suggested classes, all or of these rows."""

@@ -176,7 +176,7 @@ def suggest(
     if features is not None:
         if not np.array_equal(features.ids, assignments.ids):
             raise InputError("The features are not those of the discovery, whose ids differ: give the rows of the fit.")
-        rows, codes = _sample(rows, codes, n)
+        rows, codes = sample_rows(rows, codes, n)
         vectors = model.transform(features.subset(rows).rows(normalize=model.normalize))
     chosen = rows[choose_rows(codes, assignments.confidence[rows], len(model.known_classes_), n, vectors)]
     return [
@@ -193,7 +193,9 @@ def suggest(
     ]
 
 
-def _sample(rows: NDArray[np.int64], codes: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def sample_rows(
+    rows: NDArray[np.int64], codes: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """At most about MAX_ROWS rows, or 10 n, evenly spaced within each class, in order."""
     step = -(-len(rows) // max(MAX_ROWS, 10 * n))
     if step == 1:

@@ -75,7 +75,8 @@ class LabelIssues:
         return LabelIssues(rows[is_open], suggested[is_open], self.quality[is_open])
 
 
-def _number_of(name: str, state: State) -> int | None:
+def class_number(name: str, state: State) -> int | None:
+    """The number of the class of this name; None if there is none."""
     return next((number for number, info in state.classes.items() if info.name == name), None)
 
 
@@ -96,6 +97,7 @@ class Version:
     confidence: NDArray[np.float32]
     outlier: NDArray[np.float32]
     runner_up: list[str]
+    runner_up_confidence: NDArray[np.float32]
     stability: Mapping[int, float | None]
     n_members: int
     """Size of the committee; 1 for a single fit."""
@@ -176,7 +178,7 @@ class Versions:
     def label_issues(self, number: int) -> LabelIssues:
         """The undecided label issues of a version, most likely errors first."""
         version, now = self[number], self.state(number)
-        return version.label_issues.open(version.state, now, self._decided(number))
+        return version.label_issues.open(version.state, now, self.decided(number))
 
     def accept_suggestions(self, ids: Sequence[str] | None = None) -> int:
         """Move rows with label issues to their suggested classes, in the active version; return their number.
@@ -213,12 +215,15 @@ class Versions:
         active = self.active
         given = label_array(labels, "labels", len(self))
         wanted = np.where(unlabelled_rows(given), "", given.astype(str)).astype(object)
-        state, said = self.state(active), self[active].labelled | self._decided(active)
+        state, said = self.state(active), self[active].labelled | self.decided(active)
         is_new = (wanted != "") & ~(said & ~state.junk & (wanted == np.array(state.names(), dtype=object)))
         for name in dict.fromkeys(wanted[is_new].tolist()):
-            state.available_name(name, but=_number_of(name, state))  # before the first decision
+            state.available_name(name, but=class_number(name, state))  # before the first decision
         for name in dict.fromkeys(wanted[is_new].tolist()):
-            rows, to = np.flatnonzero(is_new & (wanted == name)).astype(np.int32), _number_of(name, self.state(active))
+            rows, to = (
+                np.flatnonzero(is_new & (wanted == name)).astype(np.int32),
+                class_number(name, self.state(active)),
+            )
             self._move(active, rows, to, name)
         return int(is_new.sum())
 
@@ -230,7 +235,7 @@ class Versions:
 
         self.timeline.decide(number, make, uuid.uuid4().hex)
 
-    def _decided(self, number: int) -> BoolArray:
+    def decided(self, number: int) -> BoolArray:
         """Rows assigned by a person, in this version or one of its parents."""
         by_hand = self.state(number).by_hand
         parent = self[number].parent
@@ -259,6 +264,7 @@ class Versions:
             spread_over(found.confidence, rows, n, np.float32(0)),
             spread_over(found.outlier, rows, n, np.float32(np.nan)),
             runner_up.tolist(),
+            spread_over(found.runner_up_confidence, rows, n, np.float32(0)),
             dict(enumerate(stable)),
             fitted.get("n_members_", 1),
             fitted.get("expected_accuracy_"),

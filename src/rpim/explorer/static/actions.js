@@ -5,13 +5,18 @@ import { say } from "/static/dom.js";
 import { model } from "/static/model.js";
 
 let queue = Promise.resolve(); // one at a time, in the order they were made
+let message = null; // the latest: the button of an earlier one would undo another decision
+
+/** Resolves once all decisions so far are saved. */
+export const saved = () => queue;
 
 function send(path, facts, said) {
   const turn = queue
     .then(async () => {
       const state = await change(path, facts);
       await model.refresh(state);
-      if (said) say(said, { action: { name: "Undo", run: undo } });
+      message?.remove();
+      message = said ? say(said, { action: { name: "Undo", run: undo } }) : null;
       return true;
     })
     .catch((error) => {
@@ -59,6 +64,9 @@ export const move = (rows, to) =>
 /** Stored as a move of the row to its own class, which marks it as assigned by hand. */
 export const keepLabel = (row, number) =>
   withRows({ kind: "move", to: number }, [row], `Saved: the label ${model.name(number)} is kept`);
+/** The same for the predicted class of a row. */
+export const confirmClass = (row, number) =>
+  withRows({ kind: "move", to: number }, [row], `Saved: ${model.name(number)} is confirmed`);
 export const moveToNew = (rows, name) =>
   withRows({ kind: "move", name }, rows, `Saved: ${some(rows)} moved to the new ${model.noun} ${name}`);
 export const junk = (rows, is) =>

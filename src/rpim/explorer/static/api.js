@@ -42,7 +42,7 @@ async function insist(path, options) {
   }
 }
 
-export const json = async (path) => (await insist(path)).json();
+export const json = async (path, options) => (await insist(path, options)).json();
 export const numbers = async (path, Kind) => new Kind(await (await insist(path, { timeout: 30000 })).arrayBuffer());
 
 /** A question with a long answer: nothing is changed. The first one may load an encoder, which takes seconds. */

@@ -91,12 +91,12 @@ export function colouring({ pointed }) {
   const colours = new Uint32Array(n);
   const sizes = new Uint8Array(n);
   const colour = rule();
-  const { codes, selected, found, open, mask } = model;
+  const { codes, selected, found, open, mask, asked } = model;
   const chosen = pointed ?? open;
   const hits = found && new Uint8Array(n);
   if (hits) for (const row of found) hits[row] = 1;
   for (let row = 0; row < n; row++) {
-    let strength = codes[row] === JUNK ? 60 : selected.size > 1 ? 100 : 215;
+    let strength = codes[row] === JUNK ? 60 : selected.size > 1 || asked !== null ? 100 : 215;
     if (hits) {
       strength = hits[row] ? 255 : 40;
       sizes[row] = hits[row] ? 120 : 0;
@@ -107,7 +107,7 @@ export function colouring({ pointed }) {
     if (mask && !mask[row]) [strength, sizes[row]] = [14, 0];
     colours[row] = colour(row) | (strength << 24);
   }
-  for (const row of selected) {
+  for (const row of asked === null ? selected : [...selected, asked]) {
     colours[row] = colour(row) | (255 << 24);
     sizes[row] = 255;
   }

@@ -8,7 +8,9 @@ import { showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
 import { hideHistory, showHistory } from "/static/history.js";
 import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
+import { hideQueue, showQueue } from "/static/queue.js";
 import { hideOverTime, overTimeHead, showOverTime } from "/static/over_time.js";
+import { hideTree, showTree } from "/static/tree.js";
 import { leaveRanked, rankedHead, rankedRows } from "/static/ranking.js";
 
 const head = byId("detail-head");
@@ -19,7 +21,7 @@ const ORDERS = [
 ];
 const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
-let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, history
+let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, queue, tree, history
 let renaming = false;
 
 export const isRenaming = () => renaming;
@@ -177,6 +179,8 @@ function redraw() {
     ranked: model.ranked?.title,
     over_time: `${model.noun === "group" ? "Groups" : "Classes"} over time`,
     label_issues: "Label issues",
+    queue: "What to label next",
+    tree: `Tree of the ${model.nouns}`,
     history: "History",
   }[showing.kind];
   const below = {
@@ -189,6 +193,8 @@ function redraw() {
         "Members of the committee that did not see these labels are confident of another class. Most likely errors first.",
       ),
     ],
+    queue: () => [quiet(`Rows whose labels would help a refit most, of every ${model.noun === "group" ? "group" : "new class"} first.`)],
+    tree: () => [quiet(`Similar ${model.nouns}, and those that the model confuses, are near each other.`)],
     ranked: () => [rankedHead(), el("div", { className: "actions" }, back)],
     over_time: () => [overTimeHead(), el("div", { className: "actions" }, back)],
     history: () => [quiet("Every decision, latest first, and what each refit changed. Undo and redo are at the top.")],
@@ -210,10 +216,14 @@ function aboutTheFit() {
 }
 
 function fill(keep = false) {
-  const isList = !["label_issues", "history", "over_time"].includes(showing.kind);
+  const isList = !["label_issues", "queue", "tree", "history", "over_time"].includes(showing.kind);
   byId("rows").hidden = !isList;
   if (showing.kind === "label_issues") showLabelIssues({ keep });
   else hideLabelIssues();
+  if (showing.kind === "queue") showQueue({ keep });
+  else hideQueue();
+  if (showing.kind === "tree") showTree();
+  else hideTree();
   if (showing.kind === "history") showHistory();
   else hideHistory();
   if (showing.kind === "over_time") showOverTime();

@@ -272,6 +272,8 @@ const keys = () => [
   ["D", "split it"],
   ["G", "merge it into another"],
   ["L", "lasso on the map; or hold Shift"],
+  ["Q", "what to label next: suggested rows, one after the other"],
+  ["C", `the tree of the ${model.nouns}`],
   ["H", "history: all decisions, and what a refit changed"],
   ["+ − 0", "zoom the map, and show all"],
   ["Ctrl Z", "undo"],

@@ -46,4 +46,5 @@ export function say(text, { bad = false, action = null, seconds = 4 } = {}) {
     );
   byId("messages").append(message);
   setTimeout(() => message.remove(), (bad ? 2 : 1) * seconds * 1000);
+  return message;
 }

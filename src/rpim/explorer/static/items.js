@@ -88,13 +88,13 @@ async function more() {
 }
 
 /** The image of a row; null if rows have none. */
-export function picture(item) {
+export function picture(item, size = 160) {
   if (model.run.shows !== "images") return null;
   return el(
     "div",
     { className: "frame" },
     el("img", {
-      src: `/api/pictures/${item.row}?size=160`,
+      src: `/api/pictures/${item.row}?size=${size}`,
       alt: item.id,
       loading: "lazy",
       onerror: (event) => event.target.replaceWith("not found"),
@@ -125,7 +125,7 @@ function card(item) {
       elsewhere ? el("span", {}, item.junk ? "junk" : model.name(item.class)) : null,
       source?.about?.(item.row) ? el("span", {}, source.about(item.row)) : null,
       el("span", {}, `${percent(item.confidence)} confidence`),
-      item.confidence < 0.9 && item.runner_up && !item.by_hand ? el("span", {}, `or ${item.runner_up}`) : null,
+      item.confidence < 0.9 && item.runner_up !== null && !item.by_hand ? el("span", {}, `or ${model.name(item.runner_up)}`) : null,
       item.labelled ? el("span", { className: "badge" }, "labelled") : null,
       item.by_hand ? el("span", { className: "badge good" }, "by hand") : null,
       ...saidOf(item, frame ? 1 : 3).map((said) => el("span", { className: "said", title: saidOf(item).join("\n") }, said)),

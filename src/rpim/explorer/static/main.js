@@ -21,6 +21,7 @@ import { focused, focusItems } from "/static/items.js";
 import { mapFacts, pan, pixelOf, setLasso, zoom } from "/static/map.js";
 import { model } from "/static/model.js";
 import { hasDates } from "/static/over_time.js";
+import { queueKey, queueRow } from "/static/queue.js";
 import { rankByRows } from "/static/ranking.js";
 import { search } from "/static/search.js";
 
@@ -68,6 +69,16 @@ byId("clear-selection").onclick = () => model.select([]);
 byId("show-over-time").onclick = () => showPanel("over_time");
 byId("items").addEventListener("like", (event) => rankByRows([event.detail]));
 byId("show-label-issues").onclick = () => showPanel("label_issues");
+byId("show-queue").onclick = showQueue;
+byId("show-tree").onclick = showTree;
+function showTree() {
+  showPanel("tree");
+}
+function showQueue() {
+  model.select([]);
+  showPanel("queue");
+  byId("queue").focus();
+}
 function showPanel(kind) {
   model.show(null); // so that keys for a class do nothing
   show({ kind });
@@ -170,11 +181,15 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (queueKey(event)) return;
   const has = model.open !== null;
-  const rows = model.selected.size ? [...model.selected] : focused() ? [Number(focused().dataset.row)] : [];
+  const one = focused() ? Number(focused().dataset.row) : queueRow();
+  const rows = model.selected.size ? [...model.selected] : one === null ? [] : [one];
   const work = {
     "?": showHelp,
     h: showHistory,
+    q: showQueue,
+    c: showTree,
     l: () => setLasso(byId("lasso").getAttribute("aria-pressed") !== "true"),
     "/": () => {
       showView("classes");

@@ -14,6 +14,7 @@ class Model extends EventTarget {
   selected = new Set(); // rows
   found = null; // rows of the search, or null
   ranked = null; // of a search by meaning: {title, order, similarity}
+  asked = null; // the row that the queue asks about
   filters = ""; // of the charts, as the server takes them
   mask = null; // of each row, whether it passes the filters; null without filters
   within = null; // of each class, how many of its rows pass; null without filters
