@@ -1,6 +1,8 @@
 """Work resumes from a checkpoint of the same plan; that of another plan is refused, and never removed silently."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -133,3 +135,11 @@ def test_what_the_same_command_resumes_from(tmp_path):
     work.remove()
     (tmp_path / "features").unlink()
     assert here() == []
+
+
+def test_a_pipe_in_place_of_the_plan_is_no_plan(tmp_path):
+    folder = tmp_path / "out.checkpoint"
+    folder.mkdir()
+    os.mkfifo(folder / "plan.json")
+    with contextlib.closing(WorkFolder(tmp_path / "out", {"a": 1}, "fit", overwrite=True)) as work:
+        assert (work.path / "plan.json").is_file()

@@ -7,6 +7,7 @@ or raises `InputError`; everything else is a finding (see fuzzing.py).
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -314,7 +315,7 @@ def _run_values(random: Random, originals: Path, folder: Path) -> Read:
     if name.endswith(".json"):
         facts = json.loads((run / name).read_text())
         for _ in range(random.choice([1, 1, 2])):
-            facts = odd_values(random, facts)
+            facts = copy.deepcopy(odd_values(random, facts))  # a second odd value may be put into the first
         (run / name).write_text(json.dumps(facts))
     elif name == "assignments.parquet":
         _change_column(random, run / name, run / name)

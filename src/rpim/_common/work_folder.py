@@ -72,8 +72,9 @@ class WorkFolder:
             file.write(json.dumps(plan, indent=2).encode())
 
     def _plan(self) -> dict[str, Any] | None:
+        file = self.path / _PLAN
         try:
-            stored = json.loads((self.path / _PLAN).read_text(encoding="utf-8"))
+            stored = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None  # a pipe would never end
         except (OSError, ValueError):
             return None
         return stored if isinstance(stored, dict) else None

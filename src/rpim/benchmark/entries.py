@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,7 +296,7 @@ def _set(name: str, entry: Any, splits: Any) -> Set:
 
 
 def _must_be_there(name: str, path: Path) -> None:
-    if path.exists():
+    if os.path.exists(path):  # False for a name that is too long, which Path.exists does not take
         return
     try:
         beside = sorted(file.name for file in path.parent.iterdir())
