@@ -8,7 +8,7 @@ differ in all of them, and each does not see a part of the labels.
    classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
    on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
    (`propagate`) and classes into balance (`balance`).
-3. The average is distilled into one linear head (`distillation.py`), the model.
+3. The average is distilled into one linear head (`core/training.py`), the model.
 
 It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows.
 """

@@ -129,7 +129,7 @@ class Explorer:
 
     @property
     def url(self) -> str:
-        """The address with its key: whoever has it can decide about the run until `close`."""
+        """The address with its key, which allows decisions about the run until `close`."""
         return self._service.address(token=self._service.token)
 
     def one_time_url(self, host: str = "127.0.0.1") -> str:
