@@ -142,6 +142,22 @@ def test_no_matrix_of_rows_by_classes_is_held_for_a_member(monkeypatch):
     assert max(asked) == 10
 
 
+def test_members_are_matched_by_a_sample_of_the_rows(monkeypatch):
+    z = probabilities(n=400)
+    orders = [[0, 1, 4, 2, 3], [0, 1, 3, 4, 2]]
+    members = [voter(z[:, order]) for order in orders]
+    asked = []
+    matched = consensus.match
+    monkeypatch.setattr(consensus, "match", lambda x, *rest: asked.append(len(x)) or matched(x, *rest))
+    monkeypatch.setattr(consensus, "_BLOCK_ROWS", 40)
+    found = average(numbered(400), members, z, 2)
+    assert set(asked) == {consensus.MATCHING_ROWS * 5}
+    torch.testing.assert_close(found.probabilities, z)  # of all rows
+    for order, back in zip(orders, found.orders, strict=True):
+        assert [order[c] for c in back] == [0, 1, 2, 3, 4]
+    assert found.sizes.sum(dim=1).tolist() == [400, 400]
+
+
 # -- balance --------------------------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,24 @@ def test_a_member_to_bytes_and_back_is_the_same_to_the_bit(trainer, parameters):
     assert back.to_bytes() == member.to_bytes()
 
 
+def test_a_member_is_trained_on_a_part_of_the_rows_without_labels(trainer, monkeypatch):
+    train = trainer()  # 45 labels and 105 other rows
+    first, second = plan_members(2, 0, n_directions=8)
+    assert sorted(train._rows_of(first)[0].tolist()) == list(range(150)), "few rows per class: all of them"
+    monkeypatch.setattr(committee, "LEAST_ROWS", 1)
+    rows, labels = train._rows_of(first)
+    hidden = train.folds == first.fold
+    assert torch.equal(labels, train.labels[~hidden])
+    assert torch.equal(rows[: len(labels)], torch.nonzero(~hidden).flatten()), "every label that it sees"
+    others = rows[len(labels) :].tolist()
+    assert len(others) == len(set(others)) == round(0.5 * (105 + int(hidden.sum())))
+    assert not set(others) & set(rows[: len(labels)].tolist())
+    assert torch.equal(train._rows_of(first)[0], rows)
+    assert set(train._rows_of(second)[0].tolist()) != set(rows.tolist())
+    monkeypatch.setattr(committee, "LEAST_ROWS", 15)
+    assert len(train._rows_of(first)[0]) == len(labels) + 15 * 5
+
+
 def test_damaged_bytes_are_refused(trainer):
     data = trainer(h="none")(plan_members(1, 0, n_directions=8)[0]).to_bytes()
     for broken in (data[:-3], b"", b"{}"):

@@ -98,6 +98,8 @@ Predictor = Callable[[Tensor], Tensor]
 """From a block of rows (n, D) to the probabilities of their classes (n, K)."""
 
 MAX_ROUNDS = 5
+MATCHING_ROWS = 16
+"""Rows per class by which members are matched: the probabilities shared by two classes need no more."""
 _PRIOR_LABELS = 50
 _MAX_LOG_POWER = math.log(4.0)
 _BLOCK_ROWS = 4096
@@ -110,15 +112,15 @@ class Consensus:
     Parameters
     ----------
     probabilities : (N, K)
-    orders : (n_members, K)
-        The member's class that each class is matched with.
     sizes : (n_members, K)
         The number of rows in each of the member's classes.
+    orders : (n_members, K)
+        The member's class that each class is matched with.
     """
 
     probabilities: Tensor
-    orders: Tensor
     sizes: Tensor
+    orders: Tensor
 
 
 def average(
@@ -134,19 +136,34 @@ def average(
     n_known : int
         The number of known classes, which come first and need no matching.
     """
-    orders = torch.empty(0, dtype=torch.long, device=x.device)
-    sizes = orders
+    rows = _matching_rows(len(x), reference.shape[1]).to(x.device)
+    some, target, orders = x[rows], reference[rows], torch.empty(0, dtype=torch.long, device=x.device)
     for _ in range(max_rounds):
-        found = torch.stack([match(x, member, reference, n_known) for member in members])  # (n_members, K)
+        found = torch.stack([match(some, member, target, n_known) for member in members])  # (n_members, K)
         if torch.equal(found, orders):
             break
-        orders, sizes, reference = found, torch.zeros_like(found), torch.zeros_like(reference)
-        for m, member in enumerate(members):
-            for rows, z in in_blocks(x, member):
-                reference[rows] += z[:, orders[m]]
-                sizes[m] += torch.bincount(z.argmax(dim=1), minlength=len(orders[m]))
-        reference /= len(members)
-    return Consensus(reference, orders, sizes)
+        orders = found
+        target, _ = _mean(some, members, orders, target.dtype)
+    return Consensus(*_mean(x, members, orders, reference.dtype), orders)
+
+
+def _matching_rows(n_rows: int, n_classes: int) -> Tensor:
+    """The rows by which members are matched: all, or a random sample with `MATCHING_ROWS` per class. (n,)"""
+    n_sample = max(MATCHING_ROWS * n_classes, _BLOCK_ROWS)
+    if n_rows <= n_sample:
+        return torch.arange(n_rows)
+    return torch.randperm(n_rows, generator=torch.Generator().manual_seed(0))[:n_sample].sort().values
+
+
+def _mean(x: Tensor, members: Sequence[Predictor], orders: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The mean of the matched probabilities, and the size of each class of each member. (n, K), (n_members, K)"""
+    mean = torch.zeros(len(x), orders.shape[1], dtype=dtype, device=x.device)
+    sizes = torch.zeros_like(orders)
+    for m, member in enumerate(members):
+        for rows, z in in_blocks(x, member):
+            mean[rows] += z[:, orders[m]]
+            sizes[m] += torch.bincount(z.argmax(dim=1), minlength=orders.shape[1])
+    return mean.div_(len(members)), sizes
 
 
 def match(x: Tensor, member: Predictor, reference: Tensor, n_known: int) -> Tensor:

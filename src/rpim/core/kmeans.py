@@ -153,25 +153,22 @@ def _ward(
 ) -> NDArray[np.float64]:
     """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``, which keep their position."""
     is_known = np.arange(len(sizes)) < n_known
-
-    def costs(i: int) -> NDArray[np.float64]:
-        """The increase of the sum of squared distances when i is merged with each of the others."""
-        apart = ((centroids - centroids[i]) ** 2).sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            cost: NDArray[np.float64] = apart * (sizes * sizes[i] / (sizes + sizes[i]))
-        cost[(sizes == 0) | (is_known & is_known[i])] = np.inf
-        cost[i] = np.inf
-        return cost
-
-    cost = np.stack([costs(i) for i in range(len(sizes))])
+    squared = (centroids**2).sum(axis=1)
+    apart = np.maximum(squared[:, None] + squared - 2.0 * centroids @ centroids.T, 0.0)
+    cost = apart * (sizes[:, None] * sizes / (sizes[:, None] + sizes))  # increase of the sum of squared distances
+    cost[(is_known[:, None] & is_known) | np.eye(len(sizes), dtype=bool)] = np.inf
     nearest = cost.argmin(axis=1)
     for _ in range(len(sizes) - n_clusters):
         i = int(cost[np.arange(len(sizes)), nearest].argmin())
         i, j = sorted((i, int(nearest[i])))  # a known one comes first, and keeps its position
-        centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / (sizes[i] + sizes[j])
-        sizes[i], sizes[j] = sizes[i] + sizes[j], 0.0
+        both = sizes[i] + sizes[j]
+        # The update of Lance and Williams: the costs of the merged cluster, from those of its two parts.
+        merged = ((sizes[i] + sizes) * cost[i] + (sizes[j] + sizes) * cost[j] - sizes * cost[i, j]) / (both + sizes)
+        merged[[i, j]] = np.inf
+        centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / both
+        sizes[i], sizes[j] = both, 0.0
         cost[j] = cost[:, j] = np.inf
-        cost[i] = cost[:, i] = costs(i)
+        cost[i] = cost[:, i] = merged
         stale = np.flatnonzero((nearest == i) | (nearest == j) | (cost[:, i] < cost[np.arange(len(sizes)), nearest]))
         nearest[stale] = cost[stale].argmin(axis=1)
         nearest[i] = cost[i].argmin()

@@ -49,6 +49,12 @@ from rpim.estimators.problem import step_cost
 N_FOLDS = 8
 """A member does not see an eighth of the labels of each class."""
 
+ROW_SHARE = 0.5
+"""A member is trained on this share of the rows whose labels it does not see, drawn without replacement."""
+
+LEAST_ROWS = 25
+"""Of these rows per class, on average, a member is trained on at least so many, or on all."""
+
 N_DIRECTIONS = 128
 """Number of principal directions of the rows of a member: more are no better, and cost twice as much."""
 
@@ -159,7 +165,7 @@ class Member:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The probabilities of a block of rows. (n, K)"""
-        return self.head.proba_and_score(self.representation(x))[0]
+        return torch.softmax(self.head.logits(self.representation(x)), dim=1)
 
     def to_bytes(self) -> bytes:
         """As a file."""
@@ -202,9 +208,9 @@ class Trainer:
     def __call__(self, plan: MemberPlan, representation: Representation | None = None) -> Member:
         """Train a member; ``representation`` is that of its `representation_key`, if it is already fitted."""
         representation = self.fit_representation(plan) if representation is None else representation
-        order, labels = self._without_fold(plan.fold)
+        rows, labels = self._rows_of(plan)
         head, history = train_from_clusters(
-            representation(self.x)[order],
+            representation(self.x[rows]),
             labels,
             self.n_classes,
             replace(self.objective, trade_off=plan.trade_off),
@@ -225,6 +231,14 @@ class Trainer:
             x = x[order]
         found = fit_representation(plan.representation, x, labels, plan.n_directions)
         return self._of_all_columns(found, plan.embedding)
+
+    def _rows_of(self, plan: MemberPlan) -> tuple[Tensor, Tensor]:
+        """The rows that a member is trained on, those whose labels it sees first, and these labels."""
+        order, labels = self._without_fold(plan.fold)
+        seen, others = order[: len(labels)], order[len(labels) :]
+        n_drawn = max(round(ROW_SHARE * len(others)), LEAST_ROWS * self.n_classes)
+        drawn = torch.randperm(len(others), generator=torch.Generator().manual_seed(plan.seed + 1))[:n_drawn]
+        return torch.cat([seen, others[drawn.sort().values.to(others.device)]]), labels
 
     def _without_fold(self, fold: int) -> tuple[Tensor, Tensor]:
         """The rows in the order of a member, those whose labels it sees first, and these labels."""
