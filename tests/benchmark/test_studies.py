@@ -55,31 +55,43 @@ def test_every_row_of_the_paper_finds_its_figures():
 
 def test_what_the_rows_are():
     fixed, tuned = by_name("ablation", 0), by_name("ablation", 1)
-    assert fixed["L_R"].parameters == {"h": "none", "mixed_labels": False, "weight_decay": 0.01}
-    assert fixed["h+L_S"].parameters == {"pseudo_labels": False, "weight_decay": 0.01}
+    one = {"n_members": 1}  # a single fit, as the baseline is
+    assert fixed["L_R"].parameters == {**one, "h": "none", "mixed_labels": False, "weight_decay": 0.01}
+    assert fixed["h+L_S"].parameters == {**one, "pseudo_labels": False, "weight_decay": 0.01}
     assert fixed["Baseline (PIM)"] == tuned["Baseline (PIM)"]
     assert (fixed["Baseline (PIM)"].method, fixed["Baseline (PIM)"].parameters) == ("pim", {"weight_decay": 0.01})
     without = {"h": "none", "pseudo_labels": False, "mixed_labels": False}
-    assert (tuned["Baseline tuned (PIM)"].method, tuned["Baseline tuned (PIM)"].parameters) == ("rpim", without)
-    assert tuned["h"].parameters == {"pseudo_labels": False, "mixed_labels": False}
-    assert by_name("eta")["eta=0.05"].parameters == {"eta": 0.05}
-    assert by_name("transforms")["Two linear layers with bias"].parameters == {"h": "mlp"}
+    assert (tuned["Baseline tuned (PIM)"].method, tuned["Baseline tuned (PIM)"].parameters) == (
+        "rpim",
+        {**one, **without},
+    )
+    assert tuned["h"].parameters == {**one, "pseudo_labels": False, "mixed_labels": False}
+    assert by_name("eta")["eta=0.05"].parameters == {**one, "eta": 0.05}
+    assert by_name("transforms")["Two linear layers with bias"].parameters == {**one, "h": "mlp"}
     random = by_name("transforms")["Two linear layers with bias, random start"]
-    assert random.parameters == {"h": "mlp", "h_init": "random"}
+    assert random.parameters == {**one, "h": "mlp", "h_init": "random"}
     assert [method.parameters for method in by_name("readings").values()] == [
-        {"beta": 0.05},
-        {"beta": 0.2},
-        {"supervision": "added", "beta": 0.05},
-        {"supervision": "added", "beta": 0.2},
+        {**one, "beta": 0.05},
+        {**one, "beta": 0.2},
+        {**one, "supervision": "added", "beta": 0.05},
+        {**one, "supervision": "added", "beta": 0.2},
     ]
     whole = [
-        by_name("main")["RPIM"],
         tuned["h+L_R+L_S (RPIM)"],
         by_name("transforms")["Semantic bias (RPIM)"],
         by_name("eta")["eta=0.03"],
-        by_name("seeds")["RPIM"],
     ]
-    assert [(method.method, method.parameters) for method in whole] == [("rpim", {})] * 5
+    assert [(method.method, method.parameters) for method in whole] == [("rpim", one)] * 3
+    committees = [by_name("main")["RPIM"], by_name("seeds")["RPIM"]]
+    assert [(method.method, method.parameters) for method in committees] == [("rpim", {})] * 2
+
+
+def test_equal_rows_of_two_studies_as_published_are_one_cell():
+    def published(name, row):
+        (study, *_) = studies_of(name, "paper")
+        return next(m for m in study.methods if m.name == f"{row}, as published").parameters
+
+    assert published("main", "RPIM") == published("transforms", "Semantic bias (RPIM)") == {"preset": "paper"}
 
 
 def test_every_parameter_is_one_that_the_method_has():
