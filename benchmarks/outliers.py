@@ -3,7 +3,7 @@
     python benchmarks/outliers.py --data FOLDER
 
 FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). A tenth of the unlabelled
-rows is replaced by rows of another set under the same encoder; the model is a single fit. Every cell (data set, seed)
+rows is replaced by rows of another set under the same encoder; the model is the default RPIM. Every cell (data set, seed)
 is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth of unlabelled
 rows is used for one thing: what is written down at the end.
 """
@@ -15,37 +15,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, softmax
 from sklearn.metrics import roc_auc_score
 
 from cells import add_cell, is_done, read_cells
+from committee import right_rows
 from protocol import DATA_SETS, load
-from rpim import RPIM, InfoMaxObjective
+from rpim import RPIM
 from rpim.core.head import least_fitting
-from rpim.metrics import contingency
 
 OTHER = {"banking77": "clinc150", "clinc150": "banking77", "cub200": "cifar100", "cifar100": "cub200"}
 JUNK = 0.1
 ABSTAIN = (0.05, 0.1)
-FIXED = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "random_state": 0}
-
-
-def right_rows(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Whether each row lies in the found class that is matched with its true one, as in GCD accuracy v2. (n,)"""
-    true_classes, t = np.unique(truth, return_inverse=True)
-    classes, p = np.unique(predicted, return_inverse=True)
-    found, matched = linear_sum_assignment(
-        contingency(t, p, len(true_classes), len(classes)).T, maximize=True
-    )  # of each found class its true one
-    of_class = np.full(len(classes), -1)
-    of_class[found] = matched
-    return of_class[p] == t
 
 
 def logits_of(model: RPIM, X: np.ndarray) -> np.ndarray:
     """The logits as trained. (N, K)"""
-    return torch.cat([model.head_.logits(x) for x in model._blocks(X)]).double().numpy()
+    return torch.cat([model.head_.logits(x) for _, x in model._blocks(X)]).double().numpy()
 
 
 def abstaining(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
@@ -65,7 +51,7 @@ def junk_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
     X = case.X.astype(np.float32)
     X[replaced] = other.X[random.permutation(len(other.X))[: len(replaced)]]
     junk = np.isin(hidden, replaced)
-    model = RPIM(case.n_classes, **FIXED, n_members=1).fit(X, case.y)
+    model = RPIM(case.n_classes, random_state=0).fit(X, case.y)
     cell: dict[str, object] = {
         name: float(roc_auc_score(junk, scores[case.hidden])) for name, scores in candidates(model, X).items()
     }
@@ -80,7 +66,7 @@ def junk_cell(folder: Path, data_set: str, seed: int) -> dict[str, object]:
 
 def candidates(model: RPIM, X: np.ndarray) -> dict[str, np.ndarray]:
     """Scores of every row, larger = fits less. (N,) each"""
-    x = torch.cat(model._blocks(X)).double().numpy()
+    x = torch.cat([x for _, x in model._blocks(X)]).double().numpy()
     refined, logits = model.transform(X).astype(np.float64), logits_of(model, X)
     classes = np.searchsorted(model.classes_, model.labels_)
     z = softmax(logits, axis=1)
