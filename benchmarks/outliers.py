@@ -3,9 +3,9 @@
     python benchmarks/outliers.py --data FOLDER
 
 FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). A tenth of the unlabelled
-rows is replaced by rows of another set under the same encoder; the model is the default RPIM. Every cell (data set, seed)
-is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth of unlabelled
-rows is used for one thing: what is written down at the end.
+rows is replaced by rows of another set under the same encoder; the model is the default RPIM. Every cell (data
+set, seed) is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The truth of
+unlabelled rows is used for one thing: what is written down at the end.
 """
 
 from __future__ import annotations
