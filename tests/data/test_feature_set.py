@@ -25,6 +25,7 @@ from rpim.data.feature_set import FeatureSet
 from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import feature_files
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
+from rpim.data.formats.label_files import read_labels
 from rpim.data.row_files import RowFiles
 
 X = np.array([[3.0, 4.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.25]], dtype=np.float32)
@@ -951,6 +952,14 @@ def test_metadata_that_grows_in_memory_is_refused(tmp_path):
     pq.write_table(pa.table(table), tmp_path / "f.parquet")
     with pytest.raises(InputError, match=r"f\.parquet takes about 5MB of memory, and 3MB may be used"):
         FeatureSet.read(tmp_path / "f.parquet", memory="3MB")
+
+
+@pytest.mark.parametrize("columns", [{}, {"id": np.arange(10_000)}])
+def test_labels_that_grow_in_memory_are_refused(tmp_path, monkeypatch, columns):
+    pq.write_table(pa.table({**columns, "label": np.zeros(10_000, dtype=np.int64)}), tmp_path / "y.parquet")
+    monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 10_000)
+    with pytest.raises(InputError, match=r"y\.parquet takes about 0MB of memory, and 0MB may be used: give fewer rows"):
+        read_labels(tmp_path / "y.parquet", np.arange(10_000), None)
 
 
 def test_the_time_for_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
