@@ -21,6 +21,7 @@ from rpim.cli import terminal
 from rpim.cli.summary import print_next_steps
 from rpim.core.checkpoint import Checkpoint, pack, unpack
 from rpim.data.formats.csv_file import CsvFile
+from rpim.estimators.objective import SCHEDULES
 from rpim.explorer.refit import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.decisions import Rename
@@ -199,41 +200,59 @@ def test_every_class_is_listed_on_one_line_of_a_narrow_terminal(animals_features
     assert "nearest" in command("classes", "pictures")[1].splitlines()[0]
 
 
-@pytest.mark.parametrize("odd", ["generator", "head.prototypes", "temperature"])
-def test_a_fit_that_cannot_be_resumed_is_one_sentence(animals_features, command, refused, monkeypatch, odd):
-    """Its checkpoint was not written by a fit like it; found by fuzzing."""
+@pytest.fixture
+def interrupted_fit(animals_features, command, monkeypatch):
+    """A command to which a checkpoint belongs, in its training on all rows."""
     animals_features.write("f.npz")
-    fit = (
-        "discover",
-        "f.npz",
-        "-o",
-        "run",
-        "--n-classes",
-        5,
-        "--n-members",
-        1,
-        "--trade-off",
-        0.1,
-        "--no-report",
-        "-q",
-    )
+    monkeypatch.setitem(SCHEDULES, "default", {"learning_rate": 5e-3, "max_iter": 30, "tol": 0.0})
+    single = ("--n-members", 1, "--trade-off", 0.1)
+    fit = ("discover", "f.npz", "-o", "run", "--n-classes", 5, *single, "--no-report", "-q")
     with monkeypatch.context() as patch:
         patch.setattr("rpim.core.checkpoint.SAVE_EVERY", -1.0)
         patch.setattr(Checkpoint, "remove", lambda checkpoint: None)
         assert command(*fit) == (0, "", "")
     shutil.rmtree("run")
-    file = Path("run.checkpoint/start.safetensors")
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("name", "odd", "said"),
+    [
+        ("start", "generator", "generator has shape (0,) and not (5056,)"),
+        ("start", "head.prototypes", "head.prototypes has shape (0, 6) and not (5, 6)"),
+        ("start", "hyperparameters", "its facts are damaged, "),
+        ("training", "prototypes.mean", "prototypes.mean has shape (0, 6) and not (5, 6)"),
+        ("training", "history", "its history is not a list of M, C, L_R, CE, L_S, objective, confident"),
+    ],
+)
+def test_a_fit_that_cannot_be_resumed_is_one_sentence(interrupted_fit, command, refused, name, odd, said):
+    """Its checkpoint was not written by a fit like it; found by fuzzing."""
+    file = Path(f"run.checkpoint/{name}.safetensors")
     tensors, facts = unpack(file.read_bytes())
     if odd in tensors:
         tensors[odd] = tensors[odd][:0]
     else:
-        facts[odd] = "warm"
+        facts = {**facts, odd: "warm"} if isinstance(facts, dict) else "warm"
     file.write_bytes(pack(tensors, facts))
-    message = refused("run.checkpoint cannot be resumed (", *fit)
-    assert message.endswith("): remove it, and the fit begins again.\n")
+    message = refused(f"{file} cannot be read ({said}", *interrupted_fit)
+    assert message.endswith("): remove run.checkpoint, and the fit begins again.\n")
     assert not Path("run").exists()
     shutil.rmtree("run.checkpoint")
-    assert command(*fit) == (0, "", "")
+    assert command(*interrupted_fit) == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, TypeError])
+def test_a_failure_of_a_resumed_fit_is_not_blamed_on_its_checkpoint(interrupted_fit, command, monkeypatch, kind):
+    def fail(*_):
+        raise kind("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rpim.core.training.gradient", fail)
+        code, _, err = command(*interrupted_fit)
+    assert code == 1
+    assert "out of memory" in err
+    assert "run.checkpoint" not in err
+    assert command(*interrupted_fit) == (0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_folder_of_parquet_files_gives_what_all_of_them_have(tmp_path):
         columns = {"emb": pa.array((X + k).tolist()), **others}
         pq.write_table(pa.table(columns), tmp_path / "rows" / f"{k}.parquet")
     assert listed(FeatureSet.read(tmp_path / "rows").columns) == {"city": list("abcdef")}
-    on_disk = FeatureSet.read(tmp_path / "rows", memory=1)
+    on_disk = FeatureSet.read(tmp_path / "rows", memory="4kB")
     assert (listed(on_disk.columns), len(on_disk)) == ({"city": list("abcdef")}, 6)
 
 

@@ -25,6 +25,7 @@ from rpim.data.feature_set import FeatureSet
 from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import feature_files
 from rpim.data.formats.csv_file import CsvFile, FeatureTable
+from rpim.data.formats.label_files import read_labels
 from rpim.data.row_files import RowFiles
 
 X = np.array([[3.0, 4.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.25]], dtype=np.float32)
@@ -623,18 +624,21 @@ def test_a_folder_of_parquet_files_is_one_set(tmp_path):
     assert features.X.dtype == np.float16
     assert features.fingerprint() == whole.fingerprint()
     assert equal(features, whole)
-    on_disk = FeatureSet.read(tmp_path / "rows", memory=1)
+    on_disk = FeatureSet.read(tmp_path / "rows", memory="4kB")
     assert (on_disk.views, on_disk.labels.tolist()) == ((), [3, -1, 0, 3])
     np.testing.assert_array_equal(on_disk.columns["price"], whole.columns["price"])
     assert on_disk.columns["city"].tolist() == ["Ulm", "", "Bern", ""]
     np.testing.assert_array_equal(on_disk.X[:], whole.X)
 
 
-def test_metadata_columns_that_would_fill_the_memory_stay_on_disk_too(tmp_path, monkeypatch):
+def test_metadata_columns_that_would_fill_the_memory_stay_on_disk_too(tmp_path):
+    """They may take a quarter of what is given, however much is free."""
     FeatureSet.from_arrays(X, columns={"price": [1.5, 2, 3, 4]}).write(tmp_path / "f.parquet")
-    monkeypatch.setattr("rpim.data.formats.feature_files.METADATA_SHARE", 1e-12)
+    kept = FeatureSet.read(tmp_path / "f.parquet", memory=1000)
+    assert isinstance(kept.X, RowFiles)
+    assert kept.columns["price"].tolist() == [1.5, 2, 3, 4]
     with pytest.warns(UserWarning, match=r"The metadata columns of .*f\.parquet take about .*: they are not read"):
-        on_disk = FeatureSet.read(tmp_path / "f.parquet", memory=1)
+        on_disk = FeatureSet.read(tmp_path / "f.parquet", memory=100)
     assert isinstance(on_disk.X, RowFiles)
     assert on_disk.columns == {}
     assert FeatureSet.read(tmp_path / "f.parquet").columns["price"].tolist() == [1.5, 2, 3, 4]
@@ -950,6 +954,14 @@ def test_metadata_that_grows_in_memory_is_refused(tmp_path):
         FeatureSet.read(tmp_path / "f.parquet", memory="3MB")
 
 
+@pytest.mark.parametrize("columns", [{}, {"id": np.arange(10_000)}])
+def test_labels_that_grow_in_memory_are_refused(tmp_path, monkeypatch, columns):
+    pq.write_table(pa.table({**columns, "label": np.zeros(10_000, dtype=np.int64)}), tmp_path / "y.parquet")
+    monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 10_000)
+    with pytest.raises(InputError, match=r"y\.parquet takes about 0MB of memory, and 0MB may be used: give fewer rows"):
+        read_labels(tmp_path / "y.parquet", np.arange(10_000), None)
+
+
 def test_the_time_for_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
     n = 20_000
     lines = [
@@ -968,3 +980,21 @@ def test_a_row_of_a_csv_may_be_longer_than_a_block(tmp_path):
     (tmp_path / "f.csv").write_text("text,f0,f1\n" + f"{'x' * 3_000_000},1.0,2.0\n" * 3)
     assert len(FeatureSet.read(tmp_path / "f.csv")) == 3
     assert sum(map(len, FeatureStream(tmp_path / "f.csv"))) == 3
+
+
+def test_the_footer_of_each_parquet_file_is_parsed_once(tmp_path, monkeypatch):
+    (tmp_path / "rows").mkdir()
+    for number in range(3):
+        FeatureSet.from_arrays(X, ids=[f"{number}-{k}" for k in range(4)]).write(
+            tmp_path / "rows" / f"{number}.parquet"
+        )
+    parsed = []
+
+    class Counted(pq.ParquetFile):
+        def __init__(self, source, *, metadata=None, **given):
+            super().__init__(source, metadata=metadata, **given)
+            parsed.extend([] if metadata is not None else [Path(source).name])
+
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
+    feature_files.read_shards([*sorted((tmp_path / "rows").iterdir())], None, None, None, in_memory=False, memory=4000)
+    assert parsed == ["0.parquet", "1.parquet", "2.parquet"]

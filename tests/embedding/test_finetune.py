@@ -1,6 +1,7 @@
 """Tuning an encoder: what changes and what does not, a killed run that goes on, bad input, and the whole command."""
 
 import copy
+import json
 import math
 import types
 
@@ -17,7 +18,8 @@ try:
 except InputError:
     pytest.skip("timm is not installed", allow_module_level=True)
 
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
@@ -325,6 +327,40 @@ def test_a_checkpoint_of_other_settings_is_refused(convolutions, items, tmp_path
     (tmp_path / "t.safetensors.checkpoint" / "plan.json").write_text("{")
     with pytest.raises(InputError, match="holds the checkpoint of another fine-tuning"):
         finetune(items, convolutions, tmp_path / "t.safetensors", **QUICK)
+
+
+def test_a_damaged_state_is_named(convolutions, items, tmp_path, monkeypatch):
+    """And a failure of the training is not blamed on it."""
+    step, steps = Tuning.step, []
+
+    def failing(self, *arguments):
+        steps.append(1)
+        if len(steps) >= 4:  # in the second epoch of two steps each
+            raise RuntimeError("out of memory")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Tuning, "step", failing)
+    output = tmp_path / "t.safetensors"
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            finetune(items, convolutions, output, **QUICK)
+    file = tmp_path / "t.safetensors.checkpoint" / "state.safetensors"
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        notes = json.loads(opened.metadata()["notes"])
+    name = min(tensors)
+    for changed_tensors, changed_notes, said in [
+        ({name: tensors[name][:0]}, {}, "has shape"),
+        ({name: tensors[name].double()}, {}, "has dtype torch.float64 and not torch.float32"),
+        ({name: tensors[name] * torch.nan}, {}, "is not finite"),
+        ({"other": torch.ones(1)}, {}, "its tensors are"),
+        ({}, {"losses": [["x", 1.0]]}, "its losses are not those of its epochs"),
+        ({}, {"losses": []}, "its losses are not those of its epochs"),
+        ({}, {"epoch": None}, "int"),
+    ]:
+        save_file({**tensors, **changed_tensors}, file, {"notes": json.dumps({**notes, **changed_notes})})
+        with pytest.raises(InputError, match=rf"state\.safetensors is damaged \(.*{said}.*\): remove .*\.checkpoint"):
+            finetune(items, convolutions, output, **QUICK)
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import os
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rpim._common.errors import InputError
@@ -255,3 +257,9 @@ def test_what_does_not_fit_says_so(folder, tmp_path, refused):
     refused("is a folder of images and has no columns", folder("a.jpg"), label_column="kind")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     refused("cannot be read", tmp_path / "bad.parquet", text_column="text")
+
+
+def test_texts_that_grow_in_memory_are_refused(tmp_path, monkeypatch, raises_input_error):
+    pq.write_table(pa.table({"text": ["the same words again"] * 10_000}), tmp_path / "t.parquet")
+    monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 10_000)
+    raises_input_error(read_source, r"t\.parquet takes about .*: give fewer rows", tmp_path / "t.parquet")

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim.core import checkpoint as checkpoint_module
-from rpim.core.checkpoint import Checkpoint
+from rpim.core.checkpoint import Checkpoint, pack, unpack
 from rpim.core.objective import Objective
 from rpim.core.representations import KINDS
 from rpim.data.row_files import RowFiles
@@ -120,7 +120,7 @@ def test_a_member_to_bytes_and_back_is_the_same_to_the_bit(trainer, parameters):
     train = trainer(**parameters)
     plan = plan_members(4, 0, n_directions=8)[3]
     member = train(plan)
-    back = Member.from_bytes(member.to_bytes(), torch.device("cpu"))
+    back = Member.from_bytes(member.to_bytes(), train.untrained(plan))
     assert back.plan == plan
     assert type(back.head.transform) is type(member.head.transform)
     assert back.history == member.history
@@ -150,10 +150,25 @@ def test_a_member_is_trained_on_a_part_of_the_rows_without_labels(trainer, monke
 
 
 def test_damaged_bytes_are_refused(trainer):
-    data = trainer(h="none")(plan_members(1, 0, n_directions=8)[0]).to_bytes()
+    train, (plan, other) = trainer(h="none"), plan_members(2, 0, n_directions=8)
+    data, like = train(plan).to_bytes(), train.untrained(plan)
+    assert Member.from_bytes(data, train.untrained(other)) is None
     for broken in (data[:-3], b"", b"{}"):
-        with pytest.raises((ValueError, KeyError)):
-            Member.from_bytes(broken, torch.device("cpu"))
+        with pytest.raises(ValueError, match=r"not written by this program|Expecting value"):
+            Member.from_bytes(broken, like)
+    tensors, facts = unpack(data)
+    history = facts["history"]
+    for changed, said in [
+        ({"shift": tensors["shift"][:3]}, r"shift has shape \(3,\) and not \(8,\)"),
+        ({"matrix": tensors["matrix"].double()}, r"matrix has dtype torch.float64 and not torch.float32"),
+        ({"head.prototypes": tensors["head.prototypes"] * torch.nan}, "head.prototypes is not finite"),
+        ({"other": tensors["shift"].clone()}, "its tensors are .*, other, shift and not"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            Member.from_bytes(pack({**tensors, **changed}, facts), like)
+    for changed in (None, history[:-1], [*history[:-1], {}], [*history[:-1], dict.fromkeys(history[0], "x")]):
+        with pytest.raises(ValueError, match="its history"):
+            Member.from_bytes(pack(tensors, {**facts, "history": changed}), like)
 
 
 def test_the_same_plan_gives_the_same_member_and_another_seed_another(trainer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -16,6 +17,7 @@ from sklearn.base import clone
 from rpim import Discovery, FeatureSet, load_version
 from rpim.runs.current_version import choose_version
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, Split
+from rpim.runs.run_folder import has_decisions
 from rpim.runs.versions import Versions
 
 
@@ -136,6 +138,28 @@ def test_decisions_that_cannot_be_read_are_left_out_only_if_asked(animals, comma
 
 
 # Which version
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("decisions.sqlite", "../missing"),
+        ("decisions.sqlite", "../other.sqlite"),
+        ("decisions.sqlite-wal", "/dev/zero"),
+    ],
+)
+def test_decisions_that_lead_out_of_the_run_are_not_read(animals, decide, command, refused, name, target):
+    """The log may be a device without an end."""
+    decide(Rename(0, "beetle"))
+    shutil.copy(animals / "decisions.sqlite", animals.parent / "other.sqlite")
+    (animals / name).unlink(missing_ok=True)
+    (animals / name).symlink_to(target)
+    refused(f"{name} is a link, so decisions would be outside of the run: remove it.", "classes", animals)
+    assert command("classes", animals, "--as-found")[0] == 0
+    assert has_decisions(animals)
+    (animals / name).unlink()
+    os.mkfifo(animals / name)
+    refused(f"{name} is no regular file: remove it.", "classes", animals)
 
 
 def test_the_latest_refit_is_current_unless_another_was_chosen(animals, versions, refit):

@@ -42,7 +42,7 @@ def name(timeline):
 def test_a_link_is_no_database(tmp_path, end):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / f"decisions.sqlite{end}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="is a link, so decisions would be written outside of the run: remove it"):
+    with pytest.raises(InputError, match="is a link, so decisions would be outside of the run: remove it"):
         Store(tmp_path / "run")
     assert not (tmp_path / "elsewhere").exists()
 

@@ -171,6 +171,11 @@ def test_metadata_that_cannot_be_saved_is_refused_when_it_is_read(tmp_path):
         FeatureSet.read(tmp_path / "f.npz")
 
 
+def test_assignments_that_grow_in_memory_are_refused(animals, refused, monkeypatch):
+    monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 1000)
+    refused("assignments.parquet takes about 0MB of memory, and 0MB may be used: give fewer rows.", "classes", animals)
+
+
 def test_arrow_reads_a_run_by_its_path(animals, monkeypatch):
     """Its threads would hold a file of Python's, and abort a process that ends before they do."""
     opened, real = [], pq.ParquetFile

@@ -56,13 +56,15 @@ def bytes_of_fit(n_rows: int, n_features: int, itemsize: int) -> int:
     return n_rows * (n_features * (itemsize + 8) + 2000)
 
 
-def check_memory(path: Path, n_bytes: int, memory: int | None) -> None:
+_ON_DISK = "save the rows as .npy or .parquet (a column of lists), which may stay on disk, or allow more"
+
+
+def check_memory(path: Path, n_bytes: int, memory: int | None = None, hint: str = _ON_DISK) -> None:
     """Check that the contents of a file fit into the memory budget, before they are read."""
     budget = memory or default_memory_budget()
     if n_bytes > budget:
         raise InputError(
-            f"{path} takes about {format_bytes(n_bytes)} of memory, and {format_bytes(budget)} may be used: save the "
-            "rows as .npy or .parquet (a column of lists), which may stay on disk, or allow more."
+            f"{path} takes about {format_bytes(n_bytes)} of memory, and {format_bytes(budget)} may be used: {hint}."
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import InputError
+from rpim._common.errors import INTERRUPTED, InputError
 from rpim.cli.embed import Weights
 from rpim.cli.terminal import echo
 
@@ -70,6 +70,7 @@ def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> 
         service.run()
     except KeyboardInterrupt:
         echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _end(number: int, frame: Any) -> None:

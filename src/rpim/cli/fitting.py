@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from rpim.runs.discovery import Discovery
     from rpim.runs.keywords import Namer
 
-_OF_DAMAGED_STATES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a fit may raise that resumes from tensors or facts of another shape or type."""
-
 
 def check_problem(
     features: FeatureSet | Items,
@@ -180,7 +177,6 @@ def fit(
     from rpim.runs.discovery import Discovery
 
     start = time.monotonic()
-    resumes = checkpoint is not None and checkpoint.exists
     try:
         views = features.rows_of_views(model.normalize) if model.uses_views else []
         rows = features.X if isinstance(features.X, RowFiles) else features.rows(normalize=model.normalize)
@@ -190,12 +186,6 @@ def fit(
             model.fit(where, labels, views, widths=features.widths, checkpoint=checkpoint)
     except InputError as error:
         raise InputError(as_options(str(error))) from error
-    except _OF_DAMAGED_STATES as error:
-        if checkpoint is None or not resumes:
-            raise
-        raise InputError(
-            f"{checkpoint.folder} cannot be resumed ({first_line(error)}): remove it, and the fit begins again."
-        ) from error
     named = source.resolve() if isinstance(source, Path) else source
     return Discovery.from_fit(
         model,

@@ -13,16 +13,18 @@ number comes back bit for bit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from rpim._common.errors import InputError
-from rpim._common.files import reading, replacing
+from rpim._common.errors import InputError, first_line
+from rpim._common.files import replacing
 from rpim._common.work_folder import WorkFolder
 
 SAVE_EVERY = 30.0
@@ -34,6 +36,7 @@ WORKERS_FOLDER = "workers"
 
 History = list[dict[str, float]]
 """The terms of the objective at every step."""
+TERMS = ("M", "C", "L_R", "CE", "L_S", "objective", "confident")
 
 
 def pack(tensors: dict[str, Tensor], facts: Any) -> bytes:
@@ -60,8 +63,38 @@ def unpack(data: bytes) -> tuple[dict[str, Tensor], Any]:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])
         return load(data), json.loads(header["__metadata__"]["facts"])
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, AttributeError, LookupError, RuntimeError, TypeError) as error:
         raise ValueError(f"not written by this program ({error})") from error
+
+
+def check_tensors(found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless the tensors have the names, shapes and dtypes of `like`.
+
+    They have to be finite too, except those that are NaN in `like`.
+
+    >>> import torch
+    >>> check_tensors({"w": torch.ones(2)}, {"w": torch.zeros(3)})
+    Traceback (most recent call last):
+    ValueError: w has shape (2,) and not (3,)
+    """
+    if set(found) != set(like):
+        raise ValueError(f"its tensors are {', '.join(sorted(found))} and not {', '.join(sorted(like))}")
+    for name, value in found.items():
+        if value.shape != like[name].shape:
+            raise ValueError(f"{name} has shape {tuple(value.shape)} and not {tuple(like[name].shape)}")
+        if value.dtype != like[name].dtype:
+            raise ValueError(f"{name} has dtype {value.dtype} and not {like[name].dtype}")
+        if not bool(value.isfinite().all()) and not bool(like[name].isnan().any()):
+            raise ValueError(f"{name} is not finite")
+
+
+def checked_history(found: Any) -> History:
+    """The same; raises ValueError unless it is a `History`."""
+    if not isinstance(found, list) or not all(isinstance(step, dict) and set(step) == set(TERMS) for step in found):
+        raise ValueError(f"its history is not a list of {', '.join(TERMS)}")
+    if not all(type(value) in (int, float) for step in found for value in step.values()):
+        raise ValueError("its history holds more than numbers")
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,9 +109,11 @@ class TrainingState:
         return pack(self.tensors, self.history)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> TrainingState:
-        """The inverse of `to_bytes`; raises ValueError if the data are damaged."""
-        return cls(*unpack(data))
+    def from_bytes(cls, data: bytes, like: Mapping[str, Tensor]) -> TrainingState:
+        """The inverse of `to_bytes`; raises ValueError if the data are damaged, or the tensors are not like these."""
+        tensors, history = unpack(data)
+        check_tensors(tensors, like)
+        return cls(tensors, checked_history(history))
 
 
 class Checkpoint:
@@ -116,7 +151,7 @@ class Checkpoint:
         found = {}
         for path in sorted(self.folder.glob(MEMBER_FILE.format("*"))):
             number = path.name.removeprefix("member-").removesuffix(".safetensors")
-            with reading(path, f"remove {self.folder}, and the fit begins again"):
+            with self.reading(path.name):
                 found[int(number)] = path.read_bytes()
                 unpack(found[int(number)])  # a damaged file is named here
         return found
@@ -137,10 +172,13 @@ class Checkpoint:
         if self.due():
             self._write_start()
 
-    def last(self) -> TrainingState | None:
-        """The last saved state of the training."""
-        exists = (self.folder / TRAINING_FILE).is_file()
-        return TrainingState(*self._read(TRAINING_FILE)) if exists else None
+    def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
+        """The last saved state of the training, checked to have tensors like these."""
+        path = self.folder / TRAINING_FILE
+        if not path.is_file():
+            return None
+        with self.reading(TRAINING_FILE):
+            return TrainingState.from_bytes(path.read_bytes(), like)
 
     def due(self) -> bool:
         """Whether half a minute has passed since the last save."""
@@ -157,6 +195,17 @@ class Checkpoint:
         self._write_start()
         return self.folder.resolve() / WORKERS_FOLDER
 
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Turn the ValueError of a damaged file, or of one from another fit, into one sentence about it."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.folder / name} cannot be read ({first_line(error)}): remove {self.folder}, and the fit begins "
+                "again."
+            ) from error
+
     def remove(self) -> None:
         """Remove the folder, after the run is written."""
         self._work.remove()
@@ -166,9 +215,8 @@ class Checkpoint:
         self._work.close()
 
     def _read(self, name: str) -> tuple[dict[str, Tensor], Any]:
-        path = self.folder / name
-        with reading(path, f"remove {self.folder}, and the fit begins again"):
-            return unpack(path.read_bytes())
+        with self.reading(name):
+            return unpack((self.folder / name).read_bytes())
 
     def _write_start(self) -> None:
         if self._start is None:

@@ -10,7 +10,7 @@ classes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,8 +79,8 @@ class Schedule:
 class Checkpoints(Protocol):
     """Where a training saves its state, and resumes from."""
 
-    def last(self) -> TrainingState | None:
-        """The state to resume from; None to start from the beginning."""
+    def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
+        """The state to resume from, with tensors like these; None to start from the beginning."""
 
     def due(self) -> bool:
         """Whether it is time to save again."""
@@ -143,7 +143,7 @@ def _state(head: Head, adam: dict[str, Adam], history: History) -> TrainingState
 
 def _resume(head: Head, adam: dict[str, Adam], checkpoints: Checkpoints | None) -> History:
     """Set the head and Adam to the last checkpoint; returns the history until then."""
-    state = None if checkpoints is None else checkpoints.last()
+    state = None if checkpoints is None else checkpoints.last(_state(head, adam, []).tensors)
     if state is None:
         return []
     for name, parameter in head.parameters.items():

@@ -138,7 +138,7 @@ def _train(
     tuning = Tuning(
         last_block, tuned.device, hyperparameters["learning_rate"], epochs, seed, hyperparameters["supervised_weight"]
     )
-    state = checkpoint.load()
+    state = checkpoint.load(tuning.untrained())
     losses: list[Losses] = []
     if state is not None:
         tuning.restore(state)

@@ -24,7 +24,7 @@ from rpim.data.columns import (
 )
 from rpim.data.formats.csv_file import CSV_SUFFIXES, MIN_FEATURES, CsvFile
 from rpim.data.formats.feature_files import conversion
-from rpim.data.formats.parquet import arrow, column_values, is_list, scalar_values
+from rpim.data.formats.parquet import arrow, column_values, is_list, read_columns, scalar_values
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
@@ -177,8 +177,9 @@ def _as_columns(records: list[dict[str, Any]]) -> Records:
 
 
 def _read_parquet(path: Path) -> Records:
-    names = [field.name for field in arrow(".parquet").read_schema(path) if not is_list(field.type)]
-    table = arrow(".parquet").read_table(path, columns=names)
+    with arrow(".parquet").ParquetFile(path) as file:
+        names = [field.name for field in file.schema_arrow if not is_list(field.type)]
+        table = read_columns(path, file, names)
     is_time = arrow().types.is_temporal
     return {
         name: scalar_values(column) if is_time(column.type) else column_values(column)

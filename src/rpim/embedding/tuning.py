@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import replacing
 from rpim._common.work_folder import WorkFolder
+from rpim.core.checkpoint import check_tensors
 from rpim.embedding.encoders import fast_precision
 from rpim.embedding.views import LastBlock
 
@@ -147,16 +148,20 @@ class TuningCheckpoint:
         self.folder = self._work.path
         self._state = self.folder / "state.safetensors"
 
-    def load(self) -> State | None:
-        """The last state, if there is one."""
+    def load(self, like: Mapping[str, Tensor]) -> State | None:
+        """The last state, if there is one, checked to have tensors like these."""
         if not self._state.is_file():
             return None
         try:
             with safe_open(self._state, "pt") as file:
                 notes = json.loads((file.metadata() or {})["notes"])
-            return State(int(notes.pop("epoch")), load_file(self._state), notes)
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            state = State(int(notes.pop("epoch")), load_file(self._state), notes)
+            check_tensors(state.tensors, like)
+            if len(notes["losses"]) != state.epoch or not all(_is_pair(pair) for pair in notes["losses"]):
+                raise ValueError("its losses are not those of its epochs")
+        except (SafetensorError, AttributeError, KeyError, RecursionError, TypeError, ValueError, OSError) as error:
             raise InputError(f"{self._state} is damaged ({first_line(error)}): remove {self.folder}.") from error
+        return state
 
     def save(self, state: State) -> None:
         """Replace the last state."""
@@ -171,6 +176,10 @@ class TuningCheckpoint:
     def close(self) -> None:
         """Let other processes resume the training."""
         self._work.close()
+
+
+def _is_pair(losses: Any) -> bool:
+    return isinstance(losses, list) and [type(value) for value in losses] == [float, float]
 
 
 MOMENTUM, WEIGHT_DECAY, LAST_RATE = 0.9, 5e-5, 1e-3
@@ -258,6 +267,10 @@ class Tuning:
         self._scaler.step(self._optimiser)
         self._scaler.update()
         return Losses(alone.item(), together.item())
+
+    def untrained(self) -> dict[str, Tensor]:
+        """The tensors of a state before the first epoch."""
+        return {f"{prefix}{name}": value for prefix in ("", "momentum.") for name, value in self._trained.items()}
 
     def state(self, epoch: int, notes: dict[str, Any]) -> State:
         """All that the next epoch depends on, once `epoch` of them are done."""

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 from torch import Tensor
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, first_line
 from rpim._common.files import disk_is_full
 from rpim._common.hardware import default_memory_budget
 from rpim._common.parallel import ray_backend
@@ -119,12 +119,12 @@ class RayEngine:
             )
             stack.enter_context(suppress_stdout())
             stack.enter_context(_watching(counter, task.on_step))
-            end = self._fit(work)
+            end = self._fit(work, head.parameters)
         for name, parameter in head.parameters.items():
             parameter.copy_(end.tensors[name])
         return end.history
 
-    def _fit(self, work: WorkerConfig) -> TrainingState:
+    def _fit(self, work: WorkerConfig, like: Mapping[str, Tensor]) -> TrainingState:
         ray = import_ray()
         from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -150,8 +150,8 @@ class RayEngine:
         if problem := ray.get(work.counter.problem.remote()):
             raise InputError(problem)
         assert result.checkpoint is not None
-        with result.checkpoint.as_directory() as folder:
-            return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes())
+        with result.checkpoint.as_directory() as folder, _reading(work.storage):
+            return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes(), like)
 
     @explain_ray_errors()
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
@@ -288,6 +288,18 @@ def _all_reduce(device: torch.device) -> Callable[[Tensor], Tensor]:
     return all_reduce
 
 
+@contextlib.contextmanager
+def _reading(storage: Path) -> Iterator[None]:
+    """Turn the ValueError of a damaged checkpoint into one sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{storage} holds a checkpoint that cannot be read ({first_line(error)}): remove {storage.parent}, and the "
+            "fit begins again."
+        ) from error
+
+
 class _RayCheckpoints:
     """Checkpoints by Ray Train: the first worker writes, and all workers must report."""
 
@@ -309,9 +321,10 @@ class _RayCheckpoints:
         """Whether the training is complete."""
         return self._read(_END_FILE) is not None
 
-    def last(self) -> TrainingState | None:
+    def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
         data = self._read(_STATE_FILE)
-        return None if data is None else TrainingState.from_bytes(data)
+        with _reading(self._storage):
+            return None if data is None else TrainingState.from_bytes(data, like)
 
     def due(self) -> bool:
         return time.monotonic() - self._saved >= self._save_every

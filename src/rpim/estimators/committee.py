@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rpim._common.parallel import parallel_map
 from rpim._common.progress import Progress
-from rpim.core.checkpoint import Checkpoint, History, pack, unpack
+from rpim.core.checkpoint import MEMBER_FILE, Checkpoint, History, check_tensors, checked_history, pack, unpack
 from rpim.core.consensus import (
     N_NEIGHBORS,
     average,
@@ -167,27 +167,35 @@ class Member:
         """The probabilities of a block of rows. (n, K)"""
         return torch.softmax(self.head.logits(self.representation(x)), dim=1)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Those of the representation and of the head."""
+        of_head = {f"head.{name}": value for name, value in self.head.tensors().items()}
+        return {"matrix": self.representation.matrix, "shift": self.representation.shift, **of_head}
+
     def to_bytes(self) -> bytes:
         """As a file."""
-        tensors = {"matrix": self.representation.matrix, "shift": self.representation.shift}
-        tensors |= {f"head.{name}": value for name, value in self.head.tensors().items()}
-        facts = {
-            "plan": asdict(self.plan),
-            "transform": self.head.transform_name,
-            "temperature": self.head.temperature,
-            "history": self.history,
-        }
-        return pack(tensors, facts)
+        return pack(self.tensors(), {"plan": asdict(self.plan), "history": self.history})
 
     @classmethod
-    def from_bytes(cls, data: bytes, device: torch.device) -> Member:
-        """What `to_bytes` gave; raises ValueError where it is damaged."""
+    def from_bytes(cls, data: bytes, like: Member) -> Member | None:
+        """What `to_bytes` gave, on the device of `like`; None if the member has another plan.
+
+        Raises
+        ------
+        ValueError
+            If the data are damaged, or the tensors have other names, shapes or dtypes than those of `like`.
+        """
         tensors, facts = unpack(data)
-        tensors = {name: value.to(device) for name, value in tensors.items()}
+        if not isinstance(facts, dict) or facts.get("plan") != asdict(like.plan):
+            return None
+        check_tensors(tensors, like.tensors())
+        history = checked_history(facts.get("history"))
+        if len(history) != SCHEDULE.max_iter:
+            raise ValueError(f"its history has {len(history)} steps and not {SCHEDULE.max_iter}")
+        tensors = {name: value.to(like.head.prototypes.device) for name, value in tensors.items()}
         of_head = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
-        representation = Representation(tensors["matrix"], tensors["shift"])
-        head = Head.from_tensors(of_head, facts["transform"], facts["temperature"])
-        return cls(MemberPlan(**facts["plan"]), representation, head, facts["history"])
+        head = Head.from_tensors(of_head, like.head.transform_name, like.head.temperature)
+        return cls(like.plan, Representation(tensors["matrix"], tensors["shift"]), head, history)
 
 
 @dataclass(frozen=True)
@@ -221,6 +229,12 @@ class Trainer:
             cache=self.cache,
         )
         return Member(plan, representation, head, history)
+
+    def untrained(self, plan: MemberPlan) -> Member:
+        """A member of this plan before its training, with tensors of zeros."""
+        width = min(plan.n_directions, self.x[:, self.embeddings[plan.embedding]].shape[1])
+        representation = Representation(self.x.new_zeros(width, self.x.shape[1]), self.x.new_zeros(width))
+        return Member(plan, representation, self.new_head(self.x.new_zeros(self.n_classes, width)), [])
 
     def fit_representation(self, plan: MemberPlan) -> Representation:
         """Fit the representation that all members with the same `representation_key` share."""
@@ -281,11 +295,7 @@ def train_members(
     trainer: Trainer, plans: list[MemberPlan], h: str, progress: Progress, checkpoint: Checkpoint | None
 ) -> list[Member]:
     """Train the members that the checkpoint does not have, each as a task."""
-    found: dict[int, Member] = {}
-    if checkpoint is not None:
-        device = trainer.x.device
-        kept = {number: Member.from_bytes(data, device) for number, data in checkpoint.members().items()}
-        found = {number: member for number, member in kept.items() if [member.plan] == plans[number : number + 1]}
+    found = {} if checkpoint is None else _kept_members(trainer, plans, checkpoint)
     costs = [step_cost(trainer.x[:, : plan.n_directions], trainer.n_classes, h) * SCHEDULE.max_iter for plan in plans]
     progress.expect(sum(costs))
     progress.stage(f"training {len(plans)} members")
@@ -307,6 +317,18 @@ def train_members(
     trained = parallel_map(train_member, [plans[number] for number in missing], done)
     found |= dict(zip(missing, trained, strict=True))
     return [found[number] for number in range(len(plans))]
+
+
+def _kept_members(trainer: Trainer, plans: list[MemberPlan], checkpoint: Checkpoint) -> dict[int, Member]:
+    """The members with these plans that the checkpoint has, by number."""
+    kept = {}
+    for number, data in checkpoint.members().items():
+        for plan in plans[number : number + 1]:
+            with checkpoint.reading(MEMBER_FILE.format(number)):
+                member = Member.from_bytes(data, trainer.untrained(plan))
+            if member is not None:
+                kept[number] = member
+    return kept
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim._common.errors import InputError
+from rpim.core.checkpoint import START_FILE
 from rpim.core.head import Head
 from rpim.core.initialization import Start, merged_start, single_start
 from rpim.core.kmeans import PIM_RULE
@@ -29,7 +30,7 @@ from rpim.data.labels import IntArray
 from rpim.engines.base import Engine, first_block
 from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.label_checks import LabelIssue
+from rpim.estimators.label_checks import LabelCheck, LabelIssue
 from rpim.estimators.objective import (
     AUTO,
     DEFAULTS,
@@ -217,11 +218,11 @@ class InfoMaxEstimator(DiscoveryEstimator):
     def _discover(self, problem: FitProblem) -> Head:
         checkpoint = problem.checkpoint
         saved = None if checkpoint is None else checkpoint.start()
-        if saved is None:
+        if checkpoint is None or saved is None:
             start = self._start(problem)
         else:
-            tensors, facts = saved
-            start = TrainingStart.from_state(tensors, facts, problem.generator, problem.x.device)
+            with checkpoint.reading(START_FILE):
+                start = TrainingStart.from_state(*saved, problem.generator, self._untrained_start(problem))
         problem.start = start
         self._set_found(start)
         head, found = start.head, start.hyperparameters
@@ -263,7 +264,20 @@ class InfoMaxEstimator(DiscoveryEstimator):
 
     def _start(self, problem: FitProblem) -> TrainingStart:
         """A distilled committee, or the initial head of a single fit."""
-        n_members = self._resolved("n_members")
+        n_members = self._n_members(problem)
+        found, search = self._hyperparameters(), Search()
+        if self._resolved("search") == "paper":
+            found, search = paper_search(self, problem, found)
+        if n_members > 1:
+            return self._fit_committee(problem, n_members, found, search)
+        problem.progress.stage("finding a start")
+        start = self._initial_clusters(problem)
+        return TrainingStart(
+            self._new_head(start.prototypes), found, start.shares(found.class_sizes), n_members=1, search=search
+        )
+
+    def _n_members(self, problem: FitProblem) -> int:
+        n_members: int = self._resolved("n_members")
         if self.n_members == AUTO:
             n_members = min(n_members, len(problem.x))
         if n_members > len(problem.x):
@@ -271,17 +285,20 @@ class InfoMaxEstimator(DiscoveryEstimator):
                 f"n_members={n_members} is larger than the number of rows ({len(problem.x)}): "
                 "give fewer; 16 do for most data."
             )
-        found, search = self._hyperparameters(), Search()
-        if self._resolved("search") == "paper":
-            found, search = paper_search(self, problem, found)
         # Where every row has a label, a committee has nothing to add.
-        if n_members > 1 and len(problem.x) > len(problem.labels):
-            return self._fit_committee(problem, n_members, found, search)
-        problem.progress.stage("finding a start")
-        start = self._initial_clusters(problem)
-        return TrainingStart(
-            self._new_head(start.prototypes), found, start.shares(found.class_sizes), n_members=1, search=search
-        )
+        return n_members if len(problem.x) > len(problem.labels) else 1
+
+    def _untrained_start(self, problem: FitProblem) -> TrainingStart:
+        """A start with the tensors of this fit, of zeros; NaN where a number may be unknown."""
+        n_members, found, n_classes = self._n_members(problem), self._hyperparameters(), problem.n_classes
+        if n_members == 1:
+            prototypes = problem.x.new_zeros(n_classes, problem.x.shape[1])
+            return TrainingStart(self._new_head(prototypes), found, shares=None)
+        _, labels, labelled_rows = self._committee_problem(problem)
+        check = LabelCheck.of(problem.x.new_full((len(labels), n_classes), torch.nan), labels)
+        findings = CommitteeFindings(np.full(n_classes, np.nan), check, labelled_rows)
+        head = initial_head(problem.x[:0], problem.x.new_zeros(0, n_classes), self._resolved("temperature"))
+        return TrainingStart(head, found, None, n_members, committee=findings)
 
     def _hyperparameters(self) -> Hyperparameters:
         """The parameters as they were given, and the defaults of those that were not."""
@@ -308,9 +325,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
         def varied(name: str) -> bool:  # neither given nor searched, so the members differ in it
             return self._resolved(name) == AUTO and name not in search
 
-        sample = self._committee_rows(problem)
-        x = problem.x if sample is None else problem.x[sample]
-        labels = problem.labels if sample is None else problem.labels[sample[sample < len(problem.labels)]]
+        x, labels, labelled_rows = self._committee_problem(problem)
         seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
         if varied("class_sizes"):
             found = replace(found, class_sizes=committee.sizes_at_start(x, labels, problem.n_classes, seeds[0]))
@@ -352,9 +367,16 @@ class InfoMaxEstimator(DiscoveryEstimator):
                 stacklevel=5,
             )
         committee.warn_of_disagreement(combined, problem.n_known)
-        labelled_rows = np.arange(len(labels)) if sample is None else sample[: len(labels)].cpu().numpy()
         findings = CommitteeFindings(combined.stability.double().cpu().numpy(), combined.label_check, labelled_rows)
         return TrainingStart(head, found, combined.shares, n_members, search, findings)
+
+    def _committee_problem(self, problem: FitProblem) -> tuple[Tensor, Tensor, IntArray]:
+        """The rows that members see, the labels of the first of them, and the numbers of these."""
+        sample = self._committee_rows(problem)
+        if sample is None:
+            return problem.x, problem.labels, np.arange(len(problem.labels))
+        labelled = sample[sample < len(problem.labels)]
+        return problem.x[sample], problem.labels[labelled], labelled.cpu().numpy()
 
     def _committee_rows(self, problem: FitProblem) -> Tensor | None:
         """Numbers of the rows that members see; None where they see all."""

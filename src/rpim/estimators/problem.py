@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rpim._common.errors import first_line
 from rpim._common.hardware import default_memory_budget
 from rpim._common.progress import Progress
-from rpim.core.checkpoint import Checkpoint, History
+from rpim.core.checkpoint import Checkpoint, History, check_tensors
 from rpim.core.head import Head
+from rpim.core.initialization import ClassSizes
 from rpim.core.objective import Objective
 from rpim.core.preprocessing import Preprocessing
 from rpim.core.training import Schedule
@@ -84,38 +87,58 @@ class TrainingStart:
             tensors["shares"] = self.shares
         facts: dict[str, Any] = {
             "hyperparameters": asdict(self.hyperparameters),
-            "transform": self.head.transform_name,
-            "temperature": self.head.temperature,
-            "n_members": self.n_members,
             "search": {name: list(scores.items()) for name, scores in self.search.items()},
         }
         if self.committee is not None:
             tensors |= {f"check.{name}": value for name, value in self.committee.label_check.tensors().items()}
-            tensors["labelled_rows"] = torch.from_numpy(self.committee.labelled_rows)
             tensors["stability"] = torch.from_numpy(self.committee.stability)
         return tensors, facts
 
     @classmethod
     def from_state(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], generator: torch.Generator, device: torch.device
+        cls, tensors: dict[str, Tensor], facts: Any, generator: torch.Generator, like: TrainingStart
     ) -> TrainingStart:
-        """Restore what `to_state` gave, and the state of the generator."""
-        generator.set_state(tensors["generator"])
-        of_head = {name: value.to(device) for name, value in _under("head.", tensors).items()}
-        head, n_members = Head.from_tensors(of_head, facts["transform"], facts["temperature"]), facts["n_members"]
+        """Restore what `to_state` gave, and the state of the generator; `like` is a start of the same fit.
+
+        Raises
+        ------
+        ValueError
+            If the tensors have other names, shapes or dtypes than those of `like`, or a fact is damaged.
+        """
+        found, search = _checked_facts(facts)
+        expected, device = like.to_state(generator)[0], like.head.prototypes.device
+        if found.class_sizes == "estimated":
+            expected["shares"] = like.head.prototypes[:, 0]
+        check_tensors(tensors, expected)
         shares = tensors.get("shares")
         findings = None
-        if n_members > 1:
+        if like.committee is not None:
             check = LabelCheck.from_tensors(_under("check.", tensors))
-            findings = CommitteeFindings(tensors["stability"].numpy(), check, tensors["labelled_rows"].numpy())
-        return cls(
-            head,
-            Hyperparameters(**facts["hyperparameters"]),
-            None if shares is None else shares.to(device),
-            n_members,
-            {name: dict(map(tuple, scores)) for name, scores in facts["search"].items()},
-            findings,
-        )
+            if bool(((check.predicted < 0) | (check.predicted >= len(like.head.prototypes))).any()):
+                raise ValueError("it has classes that the fit has not")
+            findings = CommitteeFindings(tensors["stability"].numpy(), check, like.committee.labelled_rows)
+        try:
+            generator.set_state(tensors["generator"])
+        except RuntimeError as error:
+            raise ValueError(first_line(error)) from error
+        of_head = {name: value.to(device) for name, value in _under("head.", tensors).items()}
+        head = Head.from_tensors(of_head, like.head.transform_name, like.head.temperature)
+        return cls(head, found, None if shares is None else shares.to(device), like.n_members, search, findings)
+
+
+def _checked_facts(facts: Any) -> tuple[Hyperparameters, Search]:
+    """The hyperparameters and the search; raises ValueError if they are damaged."""
+    try:
+        found = Hyperparameters(**facts["hyperparameters"])
+        search = {name: {value: float(score) for value, score in scores} for name, scores in facts["search"].items()}
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"its facts are damaged, {first_line(error)}") from error
+    weights = (found.trade_off, found.beta, found.weight_decay)
+    if found.class_sizes not in get_args(ClassSizes) or not all(
+        type(value) in (int, float) and 0.0 <= value < math.inf for value in weights
+    ):
+        raise ValueError(f"it has impossible hyperparameters, {found}")
+    return found, search
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

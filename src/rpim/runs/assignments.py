@@ -15,7 +15,7 @@ from rpim._common.errors import InputError
 from rpim._common.files import StrPath, check_export
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
-from rpim.data.formats.parquet import arrow
+from rpim.data.formats.parquet import arrow, read_columns
 from rpim.data.formats.tables import ParquetTable, new_table
 from rpim.data.labels import UNLABELLED, name_rows, unlabelled_rows
 
@@ -160,7 +160,7 @@ class Assignments:
         """Read what ``write_parquet`` wrote; `label_type` is recorded in the run."""
         # By its path: threads of Arrow that hold a file of Python's abort the process if it ends before they do.
         with arrow(".parquet").ParquetFile(path) as file:
-            table = file.read()
+            table = read_columns(path, file, file.schema_arrow.names)
         names = set(table.column_names)
 
         def labels(name: str) -> NDArray[Any]:

@@ -35,6 +35,7 @@ from rpim.runs.run_folder import (
     ASSIGNMENTS_FILE,
     DECISIONS_FILE,
     REFITS_FOLDER,
+    decisions_file,
     read_assignments,
     read_run_file,
     reading,
@@ -151,10 +152,9 @@ def choose_version(run: StrPath, version: int | None = None, *, as_found: bool =
     if version is not None and version not in numbers:
         refits = f"0 to {max(numbers)}" if len(numbers) > 1 else "only 0, because it was not refitted"
         raise InputError(f"{run} has no version {version}: it has {refits}.")
-    has_store = (folder / DECISIONS_FILE).is_file()
     if as_found:
-        return ChosenVersion(folder, version or 0, [], has_store or len(numbers) > 1)
-    if not has_store:
+        return ChosenVersion(folder, version or 0, [], (folder / DECISIONS_FILE).is_file() or len(numbers) > 1)
+    if not decisions_file(folder).is_file():
         return ChosenVersion(folder, max(numbers) if version is None else version, [], len(numbers) > 1)
     with _decisions_of(folder) as store:
         number = current_number(store, numbers) if version is None else version

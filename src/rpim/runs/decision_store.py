@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rpim._common.errors import InputError, first_line
 from rpim.runs.decisions import CANNOT_APPLY, Decision, State, decode, encode
-from rpim.runs.run_folder import DECISIONS_FILE
+from rpim.runs.run_folder import decisions_file
 
 SCHEMA = 1
 START = 0
@@ -64,10 +64,7 @@ class Store:
     """
 
     def __init__(self, run: Path) -> None:
-        self.path = run / DECISIONS_FILE
-        for file in (self.path, *(run / f"{DECISIONS_FILE}-{part}" for part in ("wal", "shm", "journal"))):
-            if file.is_symlink():
-                raise InputError(f"{file} is a link, so decisions would be written outside of the run: remove it.")
+        self.path = decisions_file(run)
         self._lock = threading.RLock()
         with self._locked():
             self._database = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)

@@ -72,17 +72,35 @@ def _check_target(folder: StrPath, target: Path, overwrite: bool) -> None:
         )
 
 
+def decisions_file(folder: Path) -> Path:
+    """The database of a run's decisions, which need not be there.
+
+    Raises
+    ------
+    InputError
+        If it, or a file that SQLite keeps beside it, is a link or no regular file: it could lead anywhere.
+    """
+    path = folder / DECISIONS_FILE
+    for file in (path, *(folder / f"{DECISIONS_FILE}-{part}" for part in ("wal", "shm", "journal"))):
+        if file.is_symlink():
+            raise InputError(f"{file} is a link, so decisions would be outside of the run: remove it.")
+        if file.exists() and not file.is_file():
+            raise InputError(f"{file} is no regular file: remove it.")
+    return path
+
+
 def has_decisions(folder: Path) -> bool:
     """Whether the run has decisions or refits; True if the database cannot be read."""
     if any((folder / REFITS_FOLDER).glob("[0-9]*")):
         return True
-    if not (folder / DECISIONS_FILE).is_file():
-        return False
     try:
-        with contextlib.closing(sqlite3.connect(folder / DECISIONS_FILE, timeout=10)) as database:
+        path = decisions_file(folder)
+        if not path.is_file():
+            return False
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as database:
             (found,) = database.execute("SELECT EXISTS (SELECT 1 FROM decisions)").fetchone()
             return bool(found)
-    except sqlite3.Error:
+    except (InputError, sqlite3.Error):
         return True
 
 

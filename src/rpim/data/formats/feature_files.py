@@ -254,17 +254,17 @@ def _read_parquet(
     n_bytes = 0
     parts: list[Columns] = []
     metadata: dict[str, Any] = {}
-    with_columns = in_memory or _metadata_fits(files, wanted)
-    for file in files:
+    footers = [_footer(file) for file in files]
+    with_columns = in_memory or _metadata_fits(files, footers, wanted, memory)
+    for file, (footer, schema) in zip(files, footers, strict=True):
         with reading(file):
-            with arrow(".parquet").ParquetFile(file) as opened:
-                schema = opened.schema_arrow
+            with arrow(".parquet").ParquetFile(file, metadata=footer) as opened:
                 per_row = find_per_row(file, schema.names, wanted)
                 matrices = {"X": parquet_features(file, schema, feature_column)} if in_memory else {}
                 matrices |= {name: name for name in view_names(schema.names) if in_memory}
                 others = _metadata_names(schema, [*matrices.values(), *per_row.values()]) if with_columns else []
                 columns_read = [*matrices.values(), *per_row.values(), *others]
-                n_bytes += declared_bytes(opened.metadata, columns_read)
+                n_bytes += declared_bytes(footer, columns_read)
                 check_memory(file, n_bytes, memory if in_memory else None)
                 table = opened.read(columns=columns_read)
             part: Columns = {field: list_matrix(file, name, table.column(name)) for field, name in matrices.items()}
@@ -281,15 +281,21 @@ def _read_parquet(
     return {**columns, "views": views, "metadata": metadata}
 
 
-def _metadata_fits(files: Sequence[Path], wanted: Wanted) -> bool:
+def _footer(file: Path) -> tuple[Any, Any]:
+    """The metadata and the Arrow schema of a .parquet file."""
+    with reading(file), arrow(".parquet").ParquetFile(file) as opened:
+        return opened.metadata, opened.schema_arrow
+
+
+def _metadata_fits(
+    files: Sequence[Path], footers: Sequence[tuple[Any, Any]], wanted: Wanted, memory: int | None
+) -> bool:
     """Whether the metadata columns of rows on disk are small beside the memory; warns if not."""
     n_bytes = 0
-    for file in files:
-        with reading(file), arrow(".parquet").ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            names = _metadata_names(schema, find_per_row(file, schema.names, wanted).values())
-            n_bytes += declared_bytes(opened.metadata, names)
-    budget = int(METADATA_SHARE * default_memory_budget())
+    for file, (footer, schema) in zip(files, footers, strict=True):
+        names = _metadata_names(schema, find_per_row(file, schema.names, wanted).values())
+        n_bytes += declared_bytes(footer, names)
+    budget = int(METADATA_SHARE * (memory or default_memory_budget()))
     if n_bytes > budget:
         warnings.warn(
             f"The metadata columns of {files[0] if len(files) == 1 else files[0].parent} take about "

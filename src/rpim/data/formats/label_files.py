@@ -17,7 +17,7 @@ from rpim._common.npy import load_npy, open_npz
 from rpim.data.columns import column_from_text, find_column, is_called, labels_from_text, metadata_names
 from rpim.data.formats.annotation_files import read_annotations
 from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile
-from rpim.data.formats.parquet import arrow, column_values, is_scalar, scalar_values
+from rpim.data.formats.parquet import arrow, column_values, is_scalar, read_columns, scalar_values
 from rpim.data.labels import label_array, unlabelled_rows
 
 _OPTION = "--label-column (label_column)"
@@ -145,11 +145,11 @@ def _read_parquet(path: Path, ids: NDArray[Any], label_column: str | None, with_
             raise _no_label_column(path, names)
         id_name = _id_column(path, names, ids)
         if id_name in (None, label_name):
-            table = file.read(columns=[label_name])
+            table = read_columns(path, file, [label_name])
             return _LabelTable(_class_names(schema, label_name, column_values(table.column(label_name))))
         others = metadata_names(names, [str(id_name), label_name]) if with_columns else []
         others = [name for name in others if is_scalar(schema.field(name).type)]
-        table = file.read(columns=[label_name, id_name, *others])
+        table = read_columns(path, file, [label_name, str(id_name), *others])
         columns = {name: scalar_values(table.column(name)) for name in others}
         labels = _class_names(schema, label_name, column_values(table.column(label_name)))
         return _LabelTable(labels, table.column(id_name).to_pylist(), columns)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, some
 from rpim._common.files import must_exist, reading
+from rpim._common.hardware import check_memory
 from rpim.data.columns import find_column, view_names
 
 _BUFFER = 1 << 20
@@ -84,6 +85,12 @@ def declared_bytes(metadata: Any, columns: Sequence[str]) -> int:
                 width = _WIDTHS.get(chunk.physical_type, 0)
                 total += max(chunk.total_uncompressed_size, width * chunk.num_values)
     return total
+
+
+def read_columns(path: Path, file: Any, columns: Sequence[str]) -> Any:
+    """Some columns of an opened .parquet file, after a look at the memory that they take."""
+    check_memory(path, declared_bytes(file.metadata, columns), hint="give fewer rows")
+    return file.read(columns=list(columns))
 
 
 def is_list(arrow_type: Any) -> bool:
