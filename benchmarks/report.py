@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective
-from rpim.report import write_report
+from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, write_report
 
 N_CLASSES, N_KNOWN, N_FEATURES = 200, 100, 64
 

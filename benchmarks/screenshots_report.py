@@ -17,9 +17,8 @@ import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
 from protocol import DATA_SETS
-from rpim import RPIM, Discovery, FeatureSet
+from rpim import RPIM, Discovery, FeatureSet, write_report
 from rpim.benchmark.protocol import make_case, split_features
-from rpim.report import write_report
 from rpim.report.page_map import careful_map
 
 SET, SEED = "banking77", 0

@@ -62,7 +62,7 @@ def _unit(rows):
 
 @pytest.fixture
 def blobs():
-    """A maker of separated blobs: unit rows around orthogonal directions, class k being direction k."""
+    """Make separated blobs: unit rows around orthogonal directions, class k being direction k."""
 
     def make(sizes, n_features, spread=0.05, seed=0, dtype=torch.float32):
         generator = torch.Generator().manual_seed(seed)
@@ -105,7 +105,7 @@ def plain_h():
 
 @pytest.fixture
 def make_transform():
-    """A maker of float64 transformations off their start, by name; "low-rank" is the semantic bias of rank 2."""
+    """Make float64 transformations off their start, by name; "low-rank" is the semantic bias of rank 2."""
     from rpim.core.transforms import TRANSFORMS
 
     def make(name, n_features, move=0.3, seed=1):

@@ -1,4 +1,4 @@
-"""The work of embedding: in parts, gone on with, the same whatever the batches; and the commands around it."""
+"""The work of embedding: in parts, resumed, the same whatever the batches; and the commands around it."""
 
 import json
 import os

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from rpim import RPIM, Discovery, FeatureSet
-from rpim.report import write_report
+from rpim import RPIM, Discovery, FeatureSet, write_report
 
 playwright = pytest.importorskip("playwright.sync_api")
 

@@ -19,7 +19,14 @@ from rpim.estimators.transductive import cluster_into_new
 from rpim.estimators.umap_hdbscan import Cut, cuts_towards, without_noise
 
 needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")
-EVERY = pytest.mark.parametrize("method", [SelfTraining, SpreadLabels, pytest.param(UMAPHDBSCAN, marks=needs_umap)])
+EVERY = pytest.mark.parametrize(
+    "method",
+    [
+        SelfTraining,
+        SpreadLabels,
+        pytest.param(UMAPHDBSCAN, marks=[needs_umap, pytest.mark.slow]),  # umap-learn compiles for most of the time
+    ],
+)
 
 
 def groups(n_groups=6, n_each=30, n_known=4):

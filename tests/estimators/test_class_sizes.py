@@ -20,7 +20,7 @@ LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
 
 @pytest.fixture
 def case(blobs):
-    """A maker of problems: blobs of these sizes that overlap, every second class known by half of its rows."""
+    """Make problems: blobs of these sizes that overlap, every second class known by half of its rows."""
 
     def make(sizes, spread=0.25, seed=0):
         x, truth = blobs(sizes, n_features=16, spread=spread, seed=seed)

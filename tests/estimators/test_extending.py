@@ -32,56 +32,58 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-# -- memory ---------------------------------------------------------------------------------------------------------
+# -- exemplars ------------------------------------------------------------------------------------------------------
 
 
 def test_memory_keeps_labelled_rows_first_and_not_too_many():
     n, n_labelled = 400, 50
     x = torch.arange(n, dtype=torch.float32)[:, None]  # a row says its number
     classes = torch.cat([torch.zeros(n_labelled, dtype=torch.long), torch.arange(n - n_labelled) % 3])
-    memory = select_exemplars(x, classes, n_labelled, 3, torch.arange(n).float(), seeded())
-    assert torch.bincount(memory.classes).tolist() == [ROWS_PER_CLASS] * 3
-    assert torch.equal(classes[memory.rows[:, 0].long()], memory.classes)
-    assert bool(memory.labelled[memory.classes == 0].all()), "50 rows of class 0 are labelled, so no other is needed"
-    assert not bool(memory.labelled[memory.classes > 0].any())
+    exemplars = select_exemplars(x, classes, n_labelled, 3, torch.arange(n).float(), seeded())
+    assert torch.bincount(exemplars.classes).tolist() == [ROWS_PER_CLASS] * 3
+    assert torch.equal(classes[exemplars.rows[:, 0].long()], exemplars.classes)
+    assert bool(exemplars.labelled[exemplars.classes == 0].all()), (
+        "50 rows of class 0 are labelled, so no other is needed"
+    )
+    assert not bool(exemplars.labelled[exemplars.classes > 0].any())
 
 
 def test_memory_leaves_out_rows_without_a_class_and_takes_small_classes_whole():
     classes = torch.tensor([0, 0, 1, -1, -1, 1, 1])
-    memory = select_exemplars(torch.eye(7), classes, 2, 2, torch.zeros(7), seeded())
-    assert sorted(memory.rows.argmax(dim=1).tolist()) == [0, 1, 2, 5, 6]
+    exemplars = select_exemplars(torch.eye(7), classes, 2, 2, torch.zeros(7), seeded())
+    assert sorted(exemplars.rows.argmax(dim=1).tolist()) == [0, 1, 2, 5, 6]
 
 
 def test_unfamiliarity_by_hand():
     # Rows of class 1 fit less well by 10, all of them: that is nothing special.
     classes = torch.tensor([0, 0, 0, 1, 1, 1])
-    memory = select_exemplars(torch.eye(6), classes, 6, 2, torch.tensor([1.0, 2.0, 3.0, 11.0, 12.0, 13.0]), seeded())
-    assert memory.typical.tolist() == [2.0, 12.0]
-    assert memory.unfamiliarity(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([0, 0, 0])).tolist() == pytest.approx(
+    exemplars = select_exemplars(torch.eye(6), classes, 6, 2, torch.tensor([1.0, 2.0, 3.0, 11.0, 12.0, 13.0]), seeded())
+    assert exemplars.typical.tolist() == [2.0, 12.0]
+    assert exemplars.unfamiliarity(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([0, 0, 0])).tolist() == pytest.approx(
         [0.0, 4 / 6, 1.0]
     )
-    assert memory.unfamiliarity(torch.tensor([9.0]), torch.tensor([1])).tolist() == [0.0]
+    assert exemplars.unfamiliarity(torch.tensor([9.0]), torch.tensor([1])).tolist() == [0.0]
 
 
 def test_memory_to_the_disk_and_back():
-    memory = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
-    back = Exemplars.from_tensors(memory.tensors(), n_classes=3, n_features=4)
-    assert torch.allclose(back.rows, memory.rows, atol=1e-3)
+    exemplars = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
+    back = Exemplars.from_tensors(exemplars.tensors(), n_classes=3, n_features=4)
+    assert torch.allclose(back.rows, exemplars.rows, atol=1e-3)
     for name in ("classes", "labelled", "scores"):
-        assert torch.equal(getattr(back, name), getattr(memory, name))
+        assert torch.equal(getattr(back, name), getattr(exemplars, name))
 
 
 @pytest.mark.parametrize("wrong", [{"n_classes": 2, "n_features": 4}, {"n_classes": 3, "n_features": 5}])
 def test_memory_of_another_model_is_refused(wrong):
-    memory = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
+    exemplars = select_exemplars(torch.rand(9, 4), torch.arange(9) % 3, 3, 3, torch.rand(9), seeded())
     with pytest.raises(ValueError, match="exemplars"):
-        Exemplars.from_tensors(memory.tensors(), **wrong)
+        Exemplars.from_tensors(exemplars.tensors(), **wrong)
 
 
 # -- how many classes -----------------------------------------------------------------------------------------------
 
 
-def told_blobs(blobs, n_classes=6, size=20):
+def labelled_blobs(blobs, n_classes=6, size=20):
     x, classes = blobs([size] * n_classes, n_features=30)
     return Exemplars(
         x, classes, torch.ones(len(x), dtype=torch.bool), torch.zeros(n_classes), torch.linspace(0, 1, 100)
@@ -89,38 +91,38 @@ def told_blobs(blobs, n_classes=6, size=20):
 
 
 def arriving(blobs, sizes, unfamiliarity, spread=0.05):
-    """Rows of new blobs, at directions that those in memory do not have."""
+    """Rows of new blobs, at directions that the exemplars do not have."""
     x, classes = blobs([0] * 10 + sizes, n_features=30, seed=1, spread=spread)
     return NewBatch(x, torch.full((len(x),), unfamiliarity)), classes
 
 
 def test_rows_above_one_half_in_excess_are_new():
-    arrival = NewBatch(torch.eye(10), torch.tensor([0.1, 0.3, *[0.9] * 8]))
-    assert arrival.n_new_rows == pytest.approx(6.0)  # eight of ten are above one half, so 2 * 0.8 - 1 of ten
+    batch = NewBatch(torch.eye(10), torch.tensor([0.1, 0.3, *[0.9] * 8]))
+    assert batch.n_new_rows == pytest.approx(6.0)  # eight of ten are above one half, so 2 * 0.8 - 1 of ten
     assert NewBatch(torch.eye(10), torch.linspace(0, 1, 10)).n_new_rows == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("n_new", [1, 3, 8])
 def test_as_many_classes_as_blobs_arrive(blobs, n_new):
-    arrival, _ = arriving(blobs, [25] * n_new, unfamiliarity=0.95)
-    assert n_classes_to_add(arrival, PairSimilarity.among(told_blobs(blobs), seeded()), seeded()) == n_new
+    batch, _ = arriving(blobs, [25] * n_new, unfamiliarity=0.95)
+    assert n_classes_to_add(batch, PairSimilarity.among(labelled_blobs(blobs), seeded()), seeded()) == n_new
 
 
 def test_familiar_rows_bring_no_class(blobs):
-    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    similarity = PairSimilarity.among(labelled_blobs(blobs), seeded())
     assert n_classes_to_add(arriving(blobs, [25] * 3, unfamiliarity=0.4)[0], similarity, seeded()) == 0
     two_rows, _ = arriving(blobs, [2], unfamiliarity=0.99)
     assert n_classes_to_add(two_rows, similarity, seeded()) == 0
 
 
 def test_memory_without_labelled_pairs_says_nothing(blobs):
-    memory = told_blobs(blobs)
-    assert PairSimilarity.among(dataclasses.replace(memory, labelled=memory.classes == 0), seeded()) is None
+    exemplars = labelled_blobs(blobs)
+    assert PairSimilarity.among(dataclasses.replace(exemplars, labelled=exemplars.classes == 0), seeded()) is None
 
 
 def test_memory_without_labels_takes_its_classes_for_labels(blobs):
-    memory = dataclasses.replace(told_blobs(blobs), labelled=torch.zeros(120, dtype=torch.bool))
-    assert PairSimilarity.among(memory, seeded()) == PairSimilarity.among(told_blobs(blobs), seeded())
+    exemplars = dataclasses.replace(labelled_blobs(blobs), labelled=torch.zeros(120, dtype=torch.bool))
+    assert PairSimilarity.among(exemplars, seeded()) == PairSimilarity.among(labelled_blobs(blobs), seeded())
     assert n_classes_to_add(arriving(blobs, [25], unfamiliarity=0.9)[0], None, seeded()) == 0
 
 
@@ -137,7 +139,7 @@ def test_the_variance_of_the_rate_within_a_class_by_hand():
 
 
 def test_the_interval_of_added_classes(blobs):
-    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    similarity = PairSimilarity.among(labelled_blobs(blobs), seeded())
     batch, _ = arriving(blobs, [25] * 8, unfamiliarity=0.95)
     low, high = added_interval(8, batch, similarity)
     assert low < 8 < high
@@ -152,11 +154,11 @@ def test_the_interval_of_added_classes(blobs):
 
 
 def test_two_halves_of_a_blob_are_one_class(blobs):
-    arrival, classes = arriving(blobs, [20, 20, 20], unfamiliarity=0.95)
+    batch, classes = arriving(blobs, [20, 20, 20], unfamiliarity=0.95)
     found = classes - 10
     found[::2][:10] = 3  # half of the rows of the first blob under another number
-    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
-    assert one_of_each(arrival.x, found, 5, similarity, seeded()).tolist() == [
+    similarity = PairSimilarity.among(labelled_blobs(blobs), seeded())
+    assert one_of_each(batch.x, found, 5, similarity, seeded()).tolist() == [
         0,
         1,
         2,
@@ -166,7 +168,7 @@ def test_two_halves_of_a_blob_are_one_class(blobs):
 
 
 def test_two_blobs_in_one_class_are_two_parts(blobs):
-    similarity = PairSimilarity.among(told_blobs(blobs), seeded())
+    similarity = PairSimilarity.among(labelled_blobs(blobs), seeded())
     assert two_parts(arriving(blobs, [30, 20], unfamiliarity=0.95)[0].x, similarity, seeded()) == (30, 20)
     assert two_parts(arriving(blobs, [50], unfamiliarity=0.95)[0].x, similarity, seeded()) is None
     assert two_parts(arriving(blobs, [30, 3], unfamiliarity=0.95)[0].x, similarity, seeded()) is None, "three rows"

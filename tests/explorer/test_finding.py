@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from rpim.explorer.background import Background
-from rpim.explorer.charts import parse_filters
+from rpim.explorer.columns import parse_filters
 from rpim.explorer.ranking import Ranking
 from rpim.explorer.server import make_app
 from rpim.explorer.workbench import Workbench

@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rpim import Discovery, InputError
-from rpim.report import write_report
+from rpim import Discovery, InputError, write_report
 from rpim.report.by_column import by_column
 
 

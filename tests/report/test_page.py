@@ -24,18 +24,22 @@ from sklearn.datasets import make_blobs
 
 import rpim.cli.report
 import rpim.report.page
-from rpim import RPIM, Discovery, FeatureSet, InfoMaxObjective, InputError
-from rpim._common.files import RUN_FILE
-from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
-from rpim.report import (
+from rpim import (
+    RPIM,
+    Discovery,
+    FeatureSet,
+    InfoMaxObjective,
+    InputError,
     class_sizes_figure,
     confidence_figure,
     confusion_figure,
     history_figure,
     map_figure,
-    run_facts,
     write_report,
 )
+from rpim._common.files import RUN_FILE
+from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
+from rpim.report import run_facts
 from rpim.report.facts import _distinct, captions, class_facts, class_tree, label_issue_items, overview
 from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
 from rpim.report.run_facts import compare, mix_ups
@@ -195,12 +199,14 @@ def test_how_far_to_trust_a_single_fit_and_a_committee(seven):
     ]
     found = overview(with_issue(seven), class_facts(seven))
     assert ("50%", "expected accuracy on known classes") in found.numbers
-    assert "a committee of 4 fits" in found.trust[0]
-    assert "with an accuracy of 50%" in found.trust[0]
-    assert found.trust[1] == "1 of 2 labels is probably wrong."
+    assert found.trust == [
+        "A committee of 4 fits: expected accuracy on known classes 50% (estimated on held-out labels).",
+        "Expect about that accuracy on unlabelled rows of known classes, and usually less on new classes.",
+        "1 of 2 labels is probably wrong.",
+    ]
     unknown = of_committee(seven, math.nan, label_quality=np.full(7, np.nan, np.float32))
     found = overview(unknown, class_facts(unknown))
-    assert found.trust[0].endswith("so the expected accuracy is unknown.")
+    assert found.trust == ["A committee of 4 fits; its expected accuracy could not be estimated."]
     assert not [counted for _, counted in found.numbers if "accuracy" in counted]
     assert "nan" not in str(found).lower()
 
@@ -229,12 +235,12 @@ def test_the_estimate_is_in_the_second_sentence(seven):
     model.n_classes_curve_ = {4: 3.5, 2: 3.0}
     estimated = dataclasses.replace(seven, model=model)
     assert overview(estimated, class_facts(estimated)).found.endswith(
-        "; the number of classes, 3, was estimated (95 % interval 2 to 5)."
+        ". The number of classes was estimated: 3 classes (95 % interval 2 to 5)."
     )
     assert run_facts.count(model) == run_facts.Count(3, 2, 5, [(2.0, 3.0), (4.0, 3.5)])
     model.n_classes_low_ = model.n_classes_high_ = 3
     assert overview(estimated, class_facts(estimated)).found.endswith(
-        "; the number of classes, 3, was estimated (the 95 % interval holds no other number)."
+        ". The number of classes was estimated: 3 classes (the 95 % interval holds no other number)."
     )
     assert run_facts.count(model).within == "the 95 % interval holds no other number"
     assert run_facts.count(seven.model) is None

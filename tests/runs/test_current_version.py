@@ -44,7 +44,7 @@ def decide(versions):
 
 @pytest.fixture
 def refit(animals, animals_features, animals_model):
-    """A maker of a refit: the same fit, without the last rows, as if these were junk."""
+    """Make a refit: the same fit, without the last rows, as if these were junk."""
 
     def make(number, without=2):
         features = animals_features.subset(np.arange(len(animals_features) - without))

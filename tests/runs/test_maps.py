@@ -36,6 +36,7 @@ def test_rows_of_one_feature_lie_on_a_line():
     assert (np.diff(on_map[[1, 0, 2], 0]) > 0).all()
 
 
+@pytest.mark.slow  # umap-learn compiles for most of the time
 def test_with_umap_classes_are_apart_and_rows_that_were_not_fitted_go_to_theirs(three):
     pytest.importorskip("umap")
     rows, truth = three

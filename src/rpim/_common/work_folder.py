@@ -1,4 +1,4 @@
-"""The folder of unfinished work beside an output: one process has it at a time, and the same plan resumes it.
+"""The checkpoint folder beside an output: one process has it at a time, and the same plan resumes it.
 
 OUTPUT.checkpoint/
   plan.json   what has to be the same for the work to be resumed

@@ -32,7 +32,8 @@ from rpim._common.errors import InputError, some_rows
 from rpim.benchmark.entries import Method
 from rpim.benchmark.protocol import Case, SplitFeatures
 from rpim.benchmark.results import Record, Results, Table, accuracy_column, average_column, formatted
-from rpim.benchmark.studies import AVERAGE, Study
+from rpim.benchmark.studies import Study
+from rpim.benchmark.study_tables import AVERAGE
 from rpim.data.labels import UNLABELLED, IntArray
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.metrics import contingency
@@ -210,7 +211,7 @@ NOTE = (
     "A first fit sees six tenths of the classes, four tenths with labels; a third of the others comes with each of "
     "three batches, without a label and beside more rows of earlier classes. predict: the first model gives its "
     "classes to all that comes later. extend: each batch extends the model before, which sees earlier rows no more. "
-    "refit: all rows so far are fitted from scratch. The first fit alone may be told how many classes there are. "
+    "refit: all rows so far are fitted from scratch. Only the first fit may be given the number of classes. "
     "All/known/earlier/newest in % of a batch's own rows: all of them, and those of classes with labels, of classes "
     "that were there before without a name, and of classes that come with it. Found classes are matched with the true "
     "ones over all rows without a label so far, so a class that changes its name is wrong."

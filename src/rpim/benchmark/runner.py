@@ -1,4 +1,4 @@
-"""Run unfinished cells in parallel, each in its own process or as a Ray task, and store their records."""
+"""Run the remaining cells in parallel, each in its own process or as a Ray task, and store their records."""
 
 from __future__ import annotations
 

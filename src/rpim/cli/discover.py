@@ -1,10 +1,9 @@
-"""The commands that find classes: ``rpim demo``, ``discover`` and ``estimate``."""
+"""The commands that find classes: ``rpim discover`` and its ``demo``."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +78,7 @@ def discover(
     add_labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Add the labels in FILE, such as a filled file of rpim suggest, to the others."
+            metavar="FILE", help="Add the labels in FILE, such as the completed file of rpim suggest, to the others."
         ),
     ] = None,
     label_column: LabelColumn = None,
@@ -237,85 +236,3 @@ def _resumable(checkpoint: Checkpoint, *, quiet: bool) -> Iterator[None]:
         checkpoint.remove()
     finally:
         checkpoint.close()
-
-
-def estimate(
-    data: Source,
-    labels: LabelsFile = None,
-    label_column: LabelColumn = None,
-    feature_column: FeatureColumn = None,
-    text_column: TextColumn = None,
-    encoder: EncoderNames = None,
-    weights: Weights = None,
-    method: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="neighbors, or a baseline: max-acc (GCD), max-acc-pim (PIM)."),
-    ] = "neighbors",
-    preset: Annotated[
-        str, typer.Option(metavar="NAME", help="paper: Max-ACC with the published budget, not the shortened one.")
-    ] = "default",
-    at_least: Annotated[int | None, typer.Option(metavar="K", help="Lower bound of the search.")] = None,
-    at_most: Annotated[int | None, typer.Option(metavar="K", help="Upper bound of the search.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot the curve behind the estimate: .png or .svg.")
-    ] = None,
-    seed: Seed = 0,
-    no_labels: Annotated[
-        bool, typer.Option("--no-labels", help="Ignore labels, if there are any: estimate the number of groups.")
-    ] = False,
-    no_normalize: Annotated[
-        bool, typer.Option("--no-normalize", help="Do not normalize the rows to unit length.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Estimate the number of classes in DATA, known and new, with a confidence interval."""
-    from rpim.cli.count_report import as_dict, as_text, check_picture, draw
-    from rpim.estimators.count_classes import BUDGETS, ESTIMATORS
-
-    choose("--method", method, ESTIMATORS)
-    choose("--preset", preset, BUDGETS)
-    if preset == "paper" and method == "neighbors":
-        raise InputError("--preset paper is for Max-ACC: give --method max-acc or max-acc-pim too, or leave it out.")
-    picture = None if plot is None else check_picture(plot, overwrite)
-    from rpim.cli.embed import embedded, read_data
-    from rpim.cli.fitting import check_problem
-    from rpim.data.feature_set import FeatureSet
-
-    features = read_data(
-        data,
-        labels,
-        label_column=label_column,
-        feature_column=feature_column,
-        text_column=text_column,
-        encoder=encoder,
-        weights=weights,
-    )
-    if no_labels:
-        features = dataclasses.replace(features, labels=None)
-    n_known = check_problem(features, data, no_labels=no_labels)
-    if not isinstance(features, FeatureSet):
-        features = embedded(features, encoder, weights, quiet=as_json)
-        n_known = check_problem(features, data, no_labels=no_labels)  # some may have been skipped
-    if n_known == 0 and method != "neighbors":
-        raise InputError(f"{data} has no labelled row, and --method {method} needs some: leave it out.")
-    import numpy as np
-
-    from rpim.estimators.rpim import estimate_n_classes
-
-    found = estimate_n_classes(
-        features.rows(normalize=not no_normalize),
-        np.full(len(features), "") if n_known == 0 else np.asarray(features.labels),
-        method=method,
-        preset=preset,
-        at_least=at_least,
-        at_most=at_most,
-        normalize=False if no_normalize else "auto",
-        random_state=seed,
-        verbose=True,
-        widths=features.widths,
-    )
-    counted = method if n_known else "groups"
-    if picture is not None:
-        draw(found, n_known, counted, picture)
-    echo(json.dumps(as_dict(found, n_known, counted)) if as_json else as_text(found, n_known, counted, preset))

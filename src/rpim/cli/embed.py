@@ -39,8 +39,8 @@ Weights = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="Local weights of the encoder: .safetensors or .pth for images, a folder for texts. Of several encoders "
-        "one for each, in the same order.",
+        help="Local weights of the encoder: .safetensors or .pth for images, a folder for texts. With several "
+        "encoders, one for each, in the same order.",
     ),
 ]
 TextColumn = Annotated[str | None, typer.Option(metavar="C", help="Column with the texts.")]

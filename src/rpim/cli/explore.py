@@ -14,7 +14,7 @@ import typer
 
 from rpim._common.errors import INTERRUPTED, InputError
 from rpim.cli.embed import Weights
-from rpim.cli.terminal import echo
+from rpim.cli.terminal import Images, RunFeatures, echo
 
 if TYPE_CHECKING:
     from rpim.explorer.workbench import Workbench
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 
 def explore(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by rpim discover.")],
-    features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Features of the run, if they have moved.")
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
-    ] = None,
+    features: RunFeatures = None,
+    images: Images = None,
     weights: Weights = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,

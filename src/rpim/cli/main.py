@@ -18,12 +18,15 @@ from rpim._common.errors import BAD_INPUT, FAILURE, INTERRUPTED, InputError, Mis
 from rpim._common.ray import LOCAL, is_address
 from rpim._version import __version__
 from rpim.cli.benchmark import benchmark
-from rpim.cli.discover import demo, discover, estimate
+from rpim.cli.classes import classes
+from rpim.cli.discover import demo, discover
 from rpim.cli.embed import embed
+from rpim.cli.estimate import estimate
 from rpim.cli.explore import explore
+from rpim.cli.export import export
 from rpim.cli.finetune import finetune
 from rpim.cli.report import report
-from rpim.cli.runs import classes, evaluate, export, extend, predict
+from rpim.cli.runs import evaluate, extend, predict
 from rpim.cli.suggest import suggest
 from rpim.cli.terminal import echo
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpim._common.errors import InputError, first_line
-from rpim.cli.terminal import AsFound, Version, chosen_version, echo
+from rpim.cli.terminal import AsFound, Images, RunFeatures, Version, chosen_version, echo
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
@@ -22,12 +22,8 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help=".html file (default: RUN/report.html).")
     ] = None,
-    features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Features of the run, if they have moved.")
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
-    ] = None,
+    features: RunFeatures = None,
+    images: Images = None,
     truth: Annotated[
         Path | None, typer.Option(metavar="FILE", help="True classes, one per row or with ids: .npy, .csv, .npz, …")
     ] = None,

@@ -1,19 +1,16 @@
-"""The commands that do something with a run: ``rpim predict``, ``extend``, ``evaluate``, ``classes`` and ``export``."""
+"""The commands that apply a run: to new rows (``rpim predict``, ``extend``) and to true classes (``evaluate``)."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import InputError, choose, plural
+from rpim._common.errors import InputError, choose
 from rpim.cli.embed import TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run, rows_of_extension
 from rpim.cli.terminal import (
@@ -28,6 +25,7 @@ from rpim.cli.terminal import (
     RawCsv,
     RayAddress,
     Run,
+    RunFeatures,
     Version,
     Workers,
     check_workers,
@@ -40,8 +38,7 @@ from rpim.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from rpim.runs.discovery import Discovery
-    from rpim.runs.versions import Versions
+    pass
 
 
 def predict(
@@ -125,9 +122,7 @@ def extend(
     any_encoder: AnyEncoder = False,
     text_column: TextColumn = None,
     weights: Weights = None,
-    run_features: Annotated[
-        Path | None, typer.Option("--features", metavar="FILE", help="Features of the run, if they have moved.")
-    ] = None,
+    run_features: RunFeatures = None,
     version: Version = None,
     as_found: AsFound = False,
     no_report: NoReport = False,
@@ -210,187 +205,6 @@ def evaluate(
     left_out = f" ({result.left_out:,} rejected rows excluded)" if result.left_out else ""
     echo(f"{result.rows:,} unlabelled rows{left_out}, GCD accuracy {metric}")
     echo(f"{result}\nNMI {result.nmi:.3f}  ARI {result.ari:.3f}")
-
-
-def classes(
-    run: Run,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help=".csv or .json (default: print a table).")
-    ] = None,
-    label_issues: Annotated[
-        bool, typer.Option("--label-issues", help="List the labels that are probably wrong, most likely errors first.")
-    ] = False,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="Accept the class suggested for the row with this id, or for all; may be repeated."
-        ),
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Take these labels as decisions: .csv, or of Label Studio or FiftyOne, by the ids."
-        ),
-    ] = None,
-    label_column: LabelColumn = None,
-    version: Version = None,
-    as_found: AsFound = False,
-    raw_csv: RawCsv = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """List every class: size, confidence, stability, nearest known class, typical and doubtful rows."""
-    from rpim._common.files import check_export
-    from rpim.cli.summary import print_classes, print_label_issues, print_line
-    from rpim.data.formats import tables
-    from rpim.runs.class_summaries import SUFFIXES, LabelCounts, write_classes, write_label_issues
-
-    if label_column is not None and labels is None:
-        raise InputError("--label-column is for the file of --labels: add it, or leave --label-column out.")
-    if accept and labels is not None:
-        raise InputError("--accept and --labels both decide about rows: give one of them.")
-    if accept:
-        with _open_decisions(run) as versions:
-            n = versions.accept_suggestions(None if accept == ["all"] else accept)
-        echo(f"{plural(n, 'suggestion')} accepted. {_undone(run)}")
-        return
-    if labels is not None:
-        from rpim.data.formats.label_files import read_labels
-
-        with _open_decisions(run) as versions:
-            n = versions.take_labels(read_labels(labels, versions.rows.ids, label_column))
-        echo(f"{plural(n, 'label')} taken as decisions; a refit uses them. {_undone(run)}")
-        return
-    if output is not None:
-        check_export(output, overwrite, SUFFIXES)
-    discovery, _ = chosen_version(run, version, as_found)
-    summaries = discovery.classes_table()
-    console, counts = console_of_output(), LabelCounts.of(discovery.assignments)
-    if label_issues:
-        if counts is None:
-            raise InputError(_not_checked(run, discovery))
-        issues = discovery.label_issues()
-        if output is not None:
-            with tables.raw_csv(raw_csv):
-                write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
-            return
-        if issues:
-            print_label_issues(console, discovery, issues, summaries)
-            named = shlex.quote(str(run))
-            how = f"rpim classes {named} --accept ID (or all); rpim explore {named} shows each with its neighbors."
-            print_line(console, f"To accept a suggestion: {how}")
-        print_line(console, counts.sentence())
-    elif output is not None:
-        with tables.raw_csv(raw_csv):
-            write_classes(summaries, output, overwrite=overwrite)
-    else:
-        print_classes(console, discovery, summaries)
-        print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))
-
-
-@contextlib.contextmanager
-def _open_decisions(run: Path) -> Iterator[Versions]:
-    """The versions of a run, to decide about as the explorer does."""
-    from rpim.runs.run_folder import REFITS_FOLDER
-    from rpim.runs.versions import Versions
-
-    if run.resolve().parent.name == REFITS_FOLDER:
-        raise InputError(f"{run} is a refit, whose decisions are in the run: give {run.resolve().parents[1]}.")
-    versions = Versions(run)
-    with contextlib.closing(versions.store):
-        yield versions
-
-
-def _undone(run: Path) -> str:
-    return f"rpim explore {shlex.quote(str(run))} lists and undoes decisions."
-
-
-def _not_checked(run: Path, discovery: Discovery) -> str:
-    """Why the labels of a run were not checked, and how to check them."""
-    from rpim.estimators.infomax import InfoMaxEstimator
-
-    if isinstance(discovery.model, InfoMaxEstimator):
-        how = "fit with --n-members 16"
-    else:
-        how = f"fit with --method rpim instead of {type(discovery.model).__name__.lower()}"
-    return f"The labels of {run} were not checked, because the fit has no committee: {how}."
-
-
-def export(
-    run: Run,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet; --format and others write more."),
-    ],
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="For another tool: label-studio (a .json), fiftyone, huggingface or imagefolder (folders).",
-        ),
-    ] = None,
-    decisions: Annotated[
-        bool,
-        typer.Option(
-            "--decisions",
-            help="Export the decisions made in rpim explore: .csv, .parquet, .jsonl, Label Studio .json, or a folder.",
-        ),
-    ] = False,
-    hierarchy: Annotated[
-        bool, typer.Option("--hierarchy", help="Export the tree of the classes: .json, or .nwk (Newick).")
-    ] = False,
-    images: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the images, if they have moved.")
-    ] = None,
-    link: Annotated[
-        bool,
-        typer.Option("--link", help="Hard links in a folder of images instead of copies; they share their content."),
-    ] = False,
-    version: Version = None,
-    as_found: AsFound = False,
-    raw_csv: RawCsv = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write the class of every row, its confidence and the runner-up to one file, or all rows for another tool."""
-    from rpim._common.files import check_export
-    from rpim.data.formats import tables
-
-    if link and not decisions and form != "imagefolder":
-        raise InputError("--link is for a folder of images: add --format imagefolder, or leave --link out.")
-    if hierarchy and (decisions or form is not None):
-        other = "--decisions" if decisions else "--format"
-        raise InputError(f"{other} and --hierarchy are two exports: give one of them.")
-    if hierarchy:
-        check_export(output, overwrite, (".json", ".nwk"))
-        chosen_version(run, version, as_found)[0].hierarchy().write(output, overwrite=overwrite)
-        return
-    if decisions or form is not None:
-        from rpim.explorer.exports import FORMATS, export_run
-
-        if form is not None:
-            choose("--format", form, FORMATS)
-        if decisions and as_found:
-            raise InputError("--decisions exports the decisions, which --as-found leaves out: give one of them.")
-        if overwrite and output.is_dir():
-            raise InputError(f"{output} exists already, and --overwrite replaces only files: choose another name.")
-        with tables.raw_csv(raw_csv):
-            echo(
-                export_run(
-                    run,
-                    output,
-                    images,
-                    form=form,
-                    version=version,
-                    as_found=as_found,
-                    link=link,
-                    overwrite=overwrite,
-                )
-            )
-        return
-    check_export(output, overwrite)
-    discovery, _ = chosen_version(run, version, as_found)
-    with tables.raw_csv(raw_csv):
-        discovery.export(output, overwrite=overwrite)
 
 
 def _predict_on_ray(

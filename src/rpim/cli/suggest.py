@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rpim.cli.terminal import AsFound, Overwrite, RawCsv, Run, Version, chosen_version, echo
+from rpim.cli.terminal import AsFound, Overwrite, RawCsv, Run, RunFeatures, Version, chosen_version, echo
 
 
 def suggest(
@@ -17,9 +17,7 @@ def suggest(
         Path, typer.Option("--output", "-o", metavar="FILE", help=".csv or .parquet, with an empty column label.")
     ],
     n: Annotated[int, typer.Option("-n", metavar="N", help="Number of rows.")] = 50,
-    features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Features of the run, if they have moved.")
-    ] = None,
+    features: RunFeatures = None,
     version: Version = None,
     as_found: AsFound = False,
     raw_csv: RawCsv = False,

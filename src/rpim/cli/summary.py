@@ -12,12 +12,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rpim._common.errors import end_of, in_halves, interval, plural, short
+from rpim._common.errors import end_of, plural, short
 from rpim.data.embeddings import EMBEDDINGS
 from rpim.runs.assignments import UNSTABLE
+from rpim.runs.reliability import estimated_count, expected_accuracy
 
 if TYPE_CHECKING:
-    from rpim.estimators.base import DiscoveryEstimator
     from rpim.estimators.label_checks import LabelIssue
     from rpim.runs.class_summaries import ClassSummary
     from rpim.runs.discovery import Discovery
@@ -75,13 +75,13 @@ def print_extension(console: Console, before: Discovery, after: Discovery, n_row
     lines = [
         f"{plural(n_rows, 'new row')}: {to_old:,} in existing classes, "
         f"{sum(row.rows for row in added):,} in {plural(len(added), 'added class')}.",
-        *_estimated_count(after),
+        estimated_count(after.model),
     ]
     left_out = int(after.assignments.left_out[-n_rows:].sum())
     if left_out:
         lines.append(f"{left_out:,} rows were rejected as outliers.")
     lines += [f"{old} was renamed to {new}." for old, new in renamed.items()]
-    for line in lines:
+    for line in filter(None, lines):
         console.print(Text(line))
     if added:
         console.print()
@@ -148,42 +148,10 @@ def _overview(discovery: Discovery, known: list[ClassSummary], new: list[ClassSu
     ]
     if not known:
         lines = [f"{plural(len(discovery), 'row')}, none of them labelled, in {plural(len(new), 'group')}."]
-    lines += _estimated_count(discovery)
+    lines.append(estimated_count(discovery.model))
     if left_out:
         lines.append(f"{left_out:,} rows were rejected as outliers.")
-    return [*lines, trust_sentence(discovery.model)]
-
-
-def _estimated_count(discovery: Discovery) -> list[str]:
-    """The number of classes with its interval, if it was estimated."""
-    if not hasattr(discovery.model, "n_classes_low_"):
-        return []
-    low, high = discovery.model.n_classes_low_, discovery.model.n_classes_high_
-    if not len(discovery.model.known_classes_):
-        return [
-            f"The number of groups was estimated without labels ({in_halves(low, high)}). Finer classes may "
-            "exist: give --n-classes to look for more."
-        ]
-    n_classes = plural(len(discovery.classes), "class")
-    return [f"The number of classes was estimated: {n_classes} ({interval(low, high)})."]
-
-
-def trust_sentence(model: DiscoveryEstimator) -> str:
-    """One sentence on reliability: the expected accuracy of the committee, or that the fit has none."""
-    n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
-    if n_members == 1:
-        return "This is a single fit: its confidence is not calibrated, and usually too high."
-    if not len(model.known_classes_):
-        return (
-            f"A committee of {n_members} fits. Without labels its accuracy is unknown: name some groups in the "
-            "explorer and refit."
-        )
-    if math.isnan(accuracy):
-        return f"A committee of {n_members} fits; its expected accuracy could not be estimated."
-    return (
-        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (estimated on held-out "
-        "labels)."
-    )
+    return [line for line in (*lines, expected_accuracy(discovery.model)) if line]
 
 
 def print_label_issues(

@@ -107,6 +107,12 @@ def written(output: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+RunFeatures = Annotated[
+    Path | None, typer.Option("--features", metavar="FILE", help="Features of the run, if they have moved.")
+]
+Images = Annotated[
+    Path | None, typer.Option("--images", metavar="FOLDER", help="Folder of the images, if they have moved.")
+]
 Source = Annotated[
     Path,
     typer.Argument(

@@ -1,7 +1,7 @@
 """FeatureSet: embeddings with their labels, ids, views and metadata, checked once.
 
 Code that takes a FeatureSet may rely on finite two-dimensional features and on one label, id and text per row. The
-checks of single arrays are in ``checks``, the file formats in ``formats``.
+checks of single arrays are in ``labels``, the file formats in ``formats``.
 """
 
 from __future__ import annotations

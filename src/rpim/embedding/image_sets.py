@@ -136,9 +136,9 @@ _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 def imagenet100(folder: Path, classes: Sequence[int] | None = None) -> Items:
     """100 classes of ImageNet (ILSVRC 2012), from ``train/<WordNet id>/`` and ``val/<WordNet id>/``.
 
-    `classes` are places among the 1,000 sorted WordNet ids, those that GCD draws unless given; a class id is the place
-    in that list. All 1,000 folders of ``train`` must be there, though the others may be empty: without them nobody can
-    say which is which.
+    `classes` are indices into the 1,000 sorted WordNet ids (default: those that GCD draws); a class id is the index in
+    that list. All 1,000 folders of ``train`` must exist, though the others may be empty: the order of the folders gives
+    the indices.
     """
     root = IMAGENET.find(folder)
     names = [name for name in _folders(root / "train") if re.fullmatch(r"n\d{8}", name)]
@@ -322,7 +322,7 @@ def read_image_set(name: str, folder: Path, imagenet_classes: Sequence[int] | No
     folder : Path
         The folder of the data set, or the one that folder is in.
     imagenet_classes : sequence of int, optional
-        For "imagenet100", other classes than those of GCD, as places among the 1,000 sorted WordNet ids.
+        For "imagenet100", other classes than those of GCD, as indices into the 1,000 sorted WordNet ids.
 
     Raises
     ------

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
 from rpim._common.errors import InputError
@@ -23,7 +21,7 @@ from rpim._common.hardware import device_of, row_blocks
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
-from rpim.core.preprocessing import Normalization, Preprocessing, SumOfSquares, check_scale, directions_of_each
+from rpim.core.preprocessing import Normalization, SumOfSquares, check_scale, directions_of_each
 from rpim.data.embeddings import are_several, checked_widths, side_by_side
 from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows, unit_rows
 from rpim.data.row_files import RowFiles
@@ -31,24 +29,20 @@ from rpim.engines.base import Engine
 from rpim.engines.in_memory import InMemoryEngine
 from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.count_classes import count_classes
+from rpim.estimators.fitted import FittedEstimator, FloatArray
 from rpim.estimators.problem import ClassCount, FitProblem
-from rpim.estimators.scoring import discovery_accuracy
-
-FloatArray = NDArray[np.float32]
 
 
-class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DiscoveryEstimator(FittedEstimator):
     """Shared by all methods; a subclass offers ``_discover``, from a `Problem` to a trained `Head`."""
 
     n_classes: int | None
     normalize: Any
-    normalize_: Normalization | tuple[Normalization, ...]
     n_components: Any
     device: str | None
     random_state: Any
     verbose: bool
     abstain: float = 0.0
-    outlier_threshold_: float = math.inf
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_classes": [None, Interval(Integral, 2, None, closed="left")],
@@ -129,6 +123,24 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         self._keep_exemplars(problem, torch.from_numpy(classes[problem.rows]).to(problem.x.device))
         self._finish(problem, classes)
         return self
+
+    def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """Fit, and return ``labels_``: the class of every row; labelled rows keep their label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Embeddings.
+        y : array-like of shape (n_rows,)
+            The labels of the rows that have one; -1, None, NaN or "" for the others.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes, in the type of the labels.
+        """
+        labels: NDArray[Any] = self.fit(X, y).labels_
+        return labels
 
     def _problem(
         self, X: ArrayLike | RowFiles | Engine, y: ArrayLike | None, progress: Progress, widths: Sequence[int] = ()
@@ -272,156 +284,6 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
         """The value of a parameter; methods with presets look up there what "auto" stands for."""
         return getattr(self, name)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the class of each row, known or discovered, for rows seen or unseen.
-
-        Where the fit left rows out (``abstain``), a row that fits no better than those has none: -1, NaN or "".
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, seen or unseen.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Classes, in the type of the labels.
-        """
-        rows = self._rows_like_fitted(X)
-        codes = np.empty(len(rows), dtype=np.int64)
-        for block, x in self._blocks(rows):
-            z, scores = _on_cpu(self.head_.proba_and_score(x))
-            codes[block] = self._reject(self._by_class(z), scores)
-        return name_rows(codes, self.classes_)
-
-    def _proba_and_score(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """``predict_proba`` and ``outlier_scores`` of the same rows, in one pass. (n, K), (n,)"""
-        rows = self._rows_like_fitted(X)
-        probabilities = np.empty((len(rows), len(self.classes_)), dtype=np.float32)
-        scores = np.empty(len(rows), dtype=np.float32)
-        for block, x in self._blocks(rows):
-            z, scores[block] = _on_cpu(self.head_.proba_and_score(x))
-            probabilities[block] = self._by_class(z)
-        return probabilities, scores
-
-    def _by_class(self, z: FloatArray) -> FloatArray:
-        """The probabilities of the classes, given those of the prototypes: several are one class after a merge."""
-        classes: IntArray | None = getattr(self, "class_of_prototype_", None)
-        if classes is None:
-            return z
-        summed: FloatArray = z @ np.eye(len(self.classes_), dtype=z.dtype)[classes]
-        return summed
-
-    def _reject(self, probabilities: FloatArray, scores: FloatArray) -> IntArray:
-        """The number of the likeliest class of each row; -1 where its outlier score is too large. (n,)"""
-        classes: IntArray = np.where(scores > self.outlier_threshold_, UNLABELLED, probabilities.argmax(axis=1))
-        return classes
-
-    def fit_predict(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
-        """Fit, and return ``labels_``: the class of every row; labelled rows keep their label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Embeddings.
-        y : array-like of shape (n_rows,)
-            The labels of the rows that have one; -1, None, NaN or "" for the others.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Classes, in the type of the labels.
-        """
-        labels: NDArray[Any] = self.fit(X, y).labels_
-        return labels
-
-    def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Accuracy on the labelled rows, where discovered classes are matched with the labels that ``fit`` did not see.
-
-        A known class counts under its own name alone. Discovered classes and the other labels are matched one to one by
-        the Hungarian assignment. Rows without a label are ignored.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, seen or unseen.
-        y : array-like of shape (n_rows,)
-            The true labels; -1, None, NaN or "" where they are unknown.
-
-        Returns
-        -------
-        float
-            Share of the labelled rows in their class, or in the class matched with it.
-        """
-        return discovery_accuracy(y, self.predict(X), self.known_classes_, self.new_classes_)
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Compute the probability of each class for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, seen or unseen.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            Probabilities, in the order of ``classes_``.
-        """
-        return self._proba_and_score(X)[0]
-
-    def outlier_scores(self, X: ArrayLike) -> FloatArray:
-        """Compute how little each row fits any class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, seen or unseen.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            The larger, the less a row fits. Comparable between rows of one model alone.
-        """
-        return self._proba_and_score(X)[1]
-
-    def transform(self, X: ArrayLike) -> FloatArray:
-        """Compute the refined embedding h(x) of each row, in the directions that the training kept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, seen or unseen.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_components)
-            Refined embeddings.
-        """
-        rows = self._rows_like_fitted(X)
-        refined = np.empty((len(rows), self.head_.prototypes.shape[1]), dtype=np.float32)
-        for block, x in self._blocks(rows):
-            refined[block] = self.head_.transform(x).cpu().numpy()
-        return refined
-
-    def _rows_like_fitted(self, X: ArrayLike) -> NDArray[Any]:
-        check_is_fitted(self)
-        if are_several(X):
-            X, widths = side_by_side(X)
-            if widths != self.widths_:
-                raise InputError(
-                    f"X has embeddings of {_columns(widths)}, but the model was fitted on {_columns(self.widths_)}: "
-                    "give the same embeddings in the same order."
-                )
-        rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=[np.float32, np.float64], order="C")
-        return rows
-
-    def _blocks(self, rows: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
-        """The rows as the head knows them, a block at a time."""
-        prepare = self._preparation(self.head_.prototypes.device)
-        for block in row_blocks(*rows.shape):
-            yield block, prepare(rows[block])
-
     def _check_distinct(self, rows: NDArray[Any], n_known: int) -> None:
         """Raise where all rows are the same, and warn where fewer of them differ than there are classes.
 
@@ -512,25 +374,8 @@ class DiscoveryEstimator(TransformerMixin, ClassifierMixin, BaseEstimator):  # t
             )
         return self._ordered(rows, problem.rows, problem.x.device)
 
-    def _set_components(self, directions: Tensor | None) -> None:
-        """Keep the principal directions (D, d), and as ``components_`` in scikit-learn's shape (d, D)."""
-        self._directions = directions
-        self.components_: FloatArray | None = None if directions is None else directions.T.cpu().numpy().copy()
-
-    def _preparation(self, device: torch.device) -> Preprocessing:
-        """What is done to each row; the directions are those of the fit, if it has found them."""
-        return Preprocessing(self.normalize_, self._directions, device, self.widths_)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.needs_labels
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _columns(widths: Sequence[int]) -> str:
-    return ", ".join(map(str, widths)) + " columns"
-
-
-def _on_cpu(tensors: tuple[Tensor, ...]) -> Iterator[FloatArray]:
-    return (tensor.cpu().numpy() for tensor in tensors)

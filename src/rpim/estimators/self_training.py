@@ -20,7 +20,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from rpim.data.labels import BoolArray
-from rpim.estimators.base import FloatArray
+from rpim.estimators.fitted import FloatArray
 from rpim.estimators.problem import Problem
 from rpim.estimators.search import HeldOutSplit, can_split, held_out_split
 from rpim.estimators.transductive import TransductiveEstimator, cluster_into_new

@@ -16,7 +16,8 @@ from torch import Tensor
 from rpim.core.head import Head
 from rpim.core.kmeans import Rule, class_means, kmeans
 from rpim.data.labels import IntArray
-from rpim.estimators.base import DiscoveryEstimator, FloatArray
+from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.fitted import FloatArray
 from rpim.estimators.gcd import nearest_centroid_head
 from rpim.estimators.problem import FitProblem, Problem
 

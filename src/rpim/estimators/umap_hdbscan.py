@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim.data.labels import IntArray
-from rpim.estimators.base import FloatArray
+from rpim.estimators.fitted import FloatArray
 from rpim.estimators.problem import FitProblem, Problem
 from rpim.estimators.transductive import TransductiveEstimator, nearest_row
 

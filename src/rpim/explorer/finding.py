@@ -1,4 +1,4 @@
-"""Routes that find rows: by words, by meaning, by charts that filter, and those to label next."""
+"""Routes that find rows (by words, by meaning, by charts that filter, and those to label next) and similar classes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fastapi import FastAPI, Query, Response
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
-from rpim.explorer.charts import parse_filters
+from rpim.explorer.columns import parse_filters
 from rpim.explorer.requests import RankRequest
 from rpim.explorer.workbench import Workbench
 from rpim.runs.decisions import BoolArray
+from rpim.runs.versions import class_number
 
 BINARY = "application/octet-stream"
 FiltersText = Annotated[str, Query(max_length=8000)]
@@ -62,6 +63,17 @@ def serve_finding(app: FastAPI, bench: Workbench) -> None:
     def over_time(column: str, since: Annotated[str, Query(max_length=40)] = "", filters: FiltersText = "") -> Any:
         return bench.charts.over_time(column, since, parse_filters(filters))
 
+    latest: tuple[str, dict[str, Any]] | None = None
+
+    @app.get("/api/tree")
+    def tree() -> Any:
+        """The tree of the classes, kept until the next decision: keywords of many texts take seconds."""
+        nonlocal latest
+        stamp = bench.stamp()
+        if latest is None or latest[0] != stamp:
+            latest = stamp, class_tree(bench)
+        return latest[1]
+
 
 def rows_to_label(bench: Workbench, n: int, within: BoolArray | None = None) -> NDArray[np.int64]:
     """At most n rows to label next, as `rpim suggest` chooses them: neither labelled, nor moved by hand, nor junk."""
@@ -79,3 +91,32 @@ def rows_to_label(bench: Workbench, n: int, within: BoolArray | None = None) -> 
     rows, codes = sample_rows(rows, place[state.class_of[rows]], n)
     n_known = sum(info.known for info in state.classes.values())
     return rows[choose_rows(codes, version.confidence[rows], n_known, min(n, len(rows)), bench.refined[rows])]
+
+
+def class_tree(bench: Workbench) -> dict[str, Any]:
+    """The tree of the active version with its decisions, as `Discovery.hierarchy` numbers its nodes.
+
+    Returns
+    -------
+    dict
+        numbers : the class number of each leaf
+        merges : the two nodes of each other node
+        names : of all nodes
+        n_groups : number of groups to show first
+
+    Raises
+    ------
+    InputError
+        If fewer than two classes have rows.
+    """
+    from rpim.runs.current_version import choose_version
+
+    active = bench.versions.active
+    found = choose_version(bench.run, active).load().hierarchy()
+    state = bench.versions.state(active)
+    numbers = [class_number(str(name), state) for name in found.classes]
+    if None in numbers:
+        raise InputError("The classes have changed in the meantime: open the tree again.")
+    levels = found.levels()
+    n_groups = levels[0] if levels else len(numbers)
+    return {"numbers": numbers, "merges": found.merges, "names": found.names, "n_groups": n_groups}

@@ -20,13 +20,13 @@ from starlette.concurrency import run_in_threadpool
 from rpim._common.errors import InputError
 from rpim._version import __version__
 from rpim.explorer.background import Background
-from rpim.explorer.charts import parse_filters
+from rpim.explorer.columns import parse_filters
 from rpim.explorer.exports import IMAGE_FOLDERS, SUFFIXES, Decided, image_folders, new_folder
 from rpim.explorer.finding import BINARY, FiltersText, serve_finding
+from rpim.explorer.guard import Guard
 from rpim.explorer.pictures import SIZES
-from rpim.explorer.requests import ActivateRequest, DecisionRequest, Guard, OfVersion, decision_factory
+from rpim.explorer.requests import ActivateRequest, DecisionRequest, OfVersion, decision_factory
 from rpim.explorer.requests import Request as Keyed
-from rpim.explorer.tree import serve_tree
 from rpim.explorer.workbench import ORDERS, Workbench
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.maps import close_gaps
@@ -54,7 +54,6 @@ def make_app(
     _serve_page(app)
     _serve_rows(app, bench)
     serve_finding(app, bench)
-    serve_tree(app, bench)
     _serve_decisions(app, bench)
     _serve_jobs(app, bench, background)
     _serve_events(app, bench, background, is_ending)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from rpim.explorer.background import Background
-    from rpim.explorer.requests import Guard
+    from rpim.explorer.guard import Guard
     from rpim.explorer.workbench import Workbench
 
 _LIBRARIES = ("fastapi", "uvicorn", "PIL")
@@ -43,7 +43,7 @@ class Service:
         import uvicorn
 
         from rpim.explorer.background import Background
-        from rpim.explorer.connections import Connection
+        from rpim.explorer.guard import Connection
         from rpim.explorer.server import make_app
 
         self._listening = listening

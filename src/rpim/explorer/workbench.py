@@ -17,8 +17,7 @@ from rpim._common.errors import InputError, first_line, plural
 from rpim._common.files import replacing
 from rpim._common.npy import load_npy
 from rpim.data.labels import unlabelled_rows
-from rpim.explorer.charts import Charts
-from rpim.explorer.columns import Column, amounts, column_of, has_values, kinds
+from rpim.explorer.columns import Charts, Column, amounts, column_of, has_values, kinds
 from rpim.explorer.pictures import Pictures, recorded_folders
 from rpim.explorer.ranking import Ranking
 from rpim.explorer.refit import changes

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rpim._common.errors import InputError, end_of, in_halves, interval, plural, short
+from rpim._common.errors import InputError, end_of, plural, short
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.metrics import contingency
 from rpim.runs.assignments import UNSTABLE, class_codes
 from rpim.runs.class_summaries import ClassSummary, LabelCounts
 from rpim.runs.discovery import Discovery
 from rpim.runs.hierarchy import Hierarchy, name_by_classes
+from rpim.runs.reliability import estimated_count, expected_accuracy
 
 MAX_LABEL_ISSUES = 20
 CAPTION = 180
@@ -203,13 +204,6 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
         asked = f"None of {plural(len(discovery), 'row')} is labelled."
         found = f"They were clustered into {plural(len(with_rows), 'group')}"
     model, noun = discovery.model, "new class" if n_known else "group"
-    if hasattr(model, "n_classes_low_"):
-        low, high = model.n_classes_low_, model.n_classes_high_
-        found += (
-            f"; the number of classes, {len(classes):,}, was estimated ({interval(low, high)})"
-            if n_known
-            else f", a number that was estimated without labels ({in_halves(low, high)}); finer classes may exist"
-        )
     unstable = [one for one in with_rows if one.summary.stability < UNSTABLE]
     numbers = [
         (f"{len(discovery):,}", "rows"),
@@ -238,33 +232,15 @@ def overview(discovery: Discovery, classes: Sequence[ClassFacts]) -> Overview:
             "the members of the committee disagree about their rows. Such classes are marked; inspect some rows before "
             "you rely on them."
         )
-    return Overview(_title(discovery), asked, f"{found}.", numbers, notes, trust(discovery))
+    found = f"{found}. {estimated_count(model)}".strip()
+    return Overview(_title(discovery), asked, found, numbers, notes, trust(discovery))
 
 
 def trust(discovery: Discovery) -> list[str]:
     """Reliability of the result: expected accuracy and label issues, or that there is no committee."""
-    n_members, accuracy = (
-        getattr(discovery.model, name, usual) for name, usual in (("n_members_", 1), ("expected_accuracy_", math.nan))
-    )
-    counts = LabelCounts.of(discovery.assignments)
-    if n_members == 1:
-        said = ["This is a single fit: its confidence is not calibrated, and usually too high."]
-    elif not len(discovery.model.known_classes_):
-        said = [
-            f"This is the consensus of a committee of {n_members} fits. Without labels its accuracy is unknown. Name "
-            "some groups in the explorer and refit: the named rows count as labels."
-        ]
-    elif math.isnan(accuracy):
-        said = [
-            f"This is the consensus of a committee of {n_members} fits. No label could be held out, so the expected "
-            "accuracy is unknown."
-        ]
-    else:
-        said = [
-            f"This is the consensus of a committee of {n_members} fits, each with some labels held out. Members "
-            f"predicted the held-out labels with an accuracy of {percent(accuracy)}: expect about that accuracy on "
-            "unlabelled rows of known classes, and usually less on new classes."
-        ]
+    counts, said = LabelCounts.of(discovery.assignments), [expected_accuracy(discovery.model)]
+    if not math.isnan(getattr(discovery.model, "expected_accuracy_", math.nan)):
+        said.append("Expect about that accuracy on unlabelled rows of known classes, and usually less on new classes.")
     return said if counts is None or not counts.checked else [*said, counts.sentence()]
 
 

@@ -19,18 +19,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from rpim._common.errors import InputError
 from rpim._common.files import StrPath, check_export, replacing
 from rpim.data.formats.tables import CsvTable
 from rpim.data.labels import UNLABELLED, name_rows, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.label_checks import LabelIssue
 from rpim.runs.assignments import Assignments, class_codes
-from rpim.runs.keywords import keywords, suggest_names
+from rpim.runs.keywords import Namer, keywords, numbered, suggest_names
 from rpim.runs.saved_model import json_value
 
 SUFFIXES = (".csv", ".json")
 CONFIDENT = 0.9
 N_ROWS = 3
+_N_EXAMPLES = 20
+"""Maximum number of rows that a namer gets of a class."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,24 @@ def class_prototypes(model: DiscoveryEstimator) -> Tensor:
 def typical_first(assignments: Assignments, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows, the most confident first; ties (to a percent) are broken by outlier score."""
     return rows[np.lexsort((assignments.outlier[rows], -np.round(assignments.confidence[rows], 2)))]
+
+
+def names_from(
+    namer: Namer, rows: Assignments, summaries: Sequence[ClassSummary], known: Sequence[Any]
+) -> dict[Any, str]:
+    """The names that a function gives the new classes, numbered where one occurs twice or is that of a known class."""
+    names = {}
+    shown = rows.texts or rows.paths or [str(name) for name in rows.ids.tolist()]
+    for one in summaries:
+        if one.known or not one.rows:
+            continue
+        best = typical_first(rows, np.flatnonzero(rows.labels == one.name))[:_N_EXAMPLES]
+        name = namer([shown[row] for row in best.tolist()], list(one.keywords))
+        if not isinstance(name, str):
+            raise InputError(f"The namer returned {name!r} for the class {one.name!r}: return a str.")
+        if name.strip():
+            names[one.name] = " ".join(name.split())
+    return dict(zip(names, numbered(list(names.values()), known), strict=True))
 
 
 def nearest_known(prototypes: Tensor, n_known: int) -> NDArray[np.int64]:

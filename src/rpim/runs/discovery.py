@@ -11,7 +11,6 @@ map.npy              the 2-D position of every row, once rpim report has compute
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import importlib.metadata
@@ -38,14 +37,15 @@ from rpim.estimators.label_checks import LabelIssue
 from rpim.runs.assignments import Assignments, assign
 from rpim.runs.class_summaries import (
     ClassSummary,
+    names_from,
     ranked_issues,
     summarise_classes,
-    typical_first,
     with_label_checks,
 )
 from rpim.runs.discovery_tables import classes_as_html, rows_as_data_frame
+from rpim.runs.extension import check_new_rows, extend_model
 from rpim.runs.hierarchy import Hierarchy, build_hierarchy
-from rpim.runs.keywords import Namer, numbered
+from rpim.runs.keywords import Namer
 from rpim.runs.predictor import Predictor
 from rpim.runs.run_folder import (
     ASSIGNMENTS_FILE,
@@ -63,9 +63,6 @@ from rpim.runs.run_folder import (
 )
 from rpim.runs.saved_model import EmbeddingSpace, describe, from_json_value, json_value
 from rpim.runs.suggestions import Suggestion, suggest, write_suggestions
-
-_N_EXAMPLES = 20
-"""Maximum number of rows that a namer gets of a class."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -267,19 +264,9 @@ class Discovery:
         Discovery
             The discovery with these names.
         """
-        rows, names = self.assignments, {}
-        shown = rows.texts or rows.paths or [str(name) for name in rows.ids.tolist()]
-        for one in self.classes_table():
-            if one.known or not one.rows:
-                continue
-            best = typical_first(rows, np.flatnonzero(rows.labels == one.name))[:_N_EXAMPLES]
-            name = namer([shown[row] for row in best.tolist()], list(one.keywords))
-            if not isinstance(name, str):
-                raise InputError(f"The namer returned {name!r} for the class {one.name!r}: return a str.")
-            if name.strip():
-                names[one.name] = " ".join(name.split())
-        unique = numbered(list(names.values()), self.model.known_classes_.tolist())
-        return dataclasses.replace(self, suggested_names=dict(zip(names, unique, strict=True)))
+        known = self.model.known_classes_.tolist()
+        names = names_from(namer, self.assignments, self.classes_table(), known)
+        return dataclasses.replace(self, suggested_names=names)
 
     def label_issues(self) -> list[LabelIssue]:
         """List the labels that are probably wrong, according to members that did not see them.
@@ -435,30 +422,9 @@ class Discovery:
                 f"A run of {name} cannot be extended, only runs of rpim, pim, tim and rim: refit on all rows instead."
             )
         Predictor(self.model, self.space).check(new, any_encoder=any_encoder)
-        _check_new_rows(new, self.provenance)
-        numbered = dataclasses.replace(new, ids=_renumbered(new.ids, self.ids))
-        if new.n_labelled == 0 and np.isin(numbered.ids, self.ids).all():
-            raise InputError(
-                "All ids of the new rows are already in the run, and none is labelled: give new rows or labels."
-            )
+        check_new_rows(new, self.assignments, self.provenance)
         start = time.monotonic()
-        model = copy.deepcopy(self.model)
-        model.verbose = verbose
-        model.extend(new.rows(normalize=model.normalize), new.labels)
-        was, suggested = self.assignments, self.assignments.suggested
-
-        def renamed(names: NDArray[Any]) -> NDArray[Any]:
-            return np.array([model.renamed_.get(name, name) for name in names.tolist()])
-
-        before = dataclasses.replace(
-            was,
-            labels=renamed(was.labels),
-            runner_up=renamed(was.runner_up),
-            suggested=None if suggested is None else renamed(suggested),
-        )
-        later = assign(model, numbered, model.labels_, verbose=verbose)
-        assignments = before.followed_by(later, model.classes_, len(model.known_classes_))
-        model.labels_ = assignments.labels
+        model, assignments = extend_model(self.model, self.assignments, new, verbose=verbose)
         provenance = _provenance(model, new, source, time.monotonic() - start, command)
         kept = {model.renamed_.get(name, name): said for name, said in self.suggested_names.items()}
         provenance["extends"] = self.provenance
@@ -570,23 +536,6 @@ def _stability(stored: list[float | None] | None) -> NDArray[np.float64] | None:
     if stored is None:
         return None
     return np.asarray([from_json_value(value) for value in stored], dtype=np.float64)
-
-
-def _check_new_rows(new: FeatureSet, provenance: dict[str, Any]) -> None:
-    """Raise if the same rows and labels are already in the run."""
-    before: dict[str, Any] | None = provenance
-    fingerprint = new.fingerprint()
-    while before is not None:
-        if before["data"]["fingerprint"] == fingerprint:
-            raise InputError("The new rows are those of the run, with the same labels: give new rows or labels.")
-        before = before.get("extends")
-
-
-def _renumbered(ids: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
-    """The ids; default ids 0, 1, ... that are taken are replaced by the next free numbers."""
-    if taken.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) and len(taken):
-        return ids + int(taken.max()) + 1
-    return ids
 
 
 def _provenance(

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line, plural
+from rpim.runs.reliability import expected_accuracy
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
-    from rpim.estimators.base import DiscoveryEstimator
     from rpim.runs.discovery import Discovery
 
 _SHOWN_CLASSES = 50
@@ -105,7 +105,7 @@ def classes_as_html(discovery: Discovery) -> str:
     """A table of the new classes, below the counts and the expected accuracy."""
     summaries = discovery.classes_table()
     new = sorted((row for row in summaries if not row.known and row.rows), key=lambda row: -row.rows)
-    lines = [_counts(discovery, len(new)), f"<p>{_expected_accuracy(discovery.model)}</p>"]
+    lines = [_counts(discovery, len(new)), f"<p>{expected_accuracy(discovery.model)}</p>"]
     if new:
         names = ("new class", "rows", "confidence", "stability", "keywords")
         lines += ["<table><thead><tr>", *(f"<th>{name}</th>" for name in names), "</tr></thead><tbody>"]
@@ -138,14 +138,6 @@ def _counts(discovery: Discovery, n_new: int) -> str:
         *([f"{rejected:,} rejected"] if rejected else []),
     ]
     return f"<p><b>Discovery</b>: {', '.join(counts)}</p>"
-
-
-def _expected_accuracy(model: DiscoveryEstimator) -> str:
-    """The expected accuracy on known classes."""
-    if getattr(model, "n_members_", 1) == 1:
-        return "Single fit: the confidence is not calibrated."
-    accuracy = _percent(getattr(model, "expected_accuracy_", math.nan))
-    return f"Expected accuracy on known classes: {accuracy} (committee of {model.n_members_})"
 
 
 def _percent(share: float) -> str:

@@ -33,7 +33,7 @@ export function hideQueue() {
   pointAt(null);
 }
 
-/** Show the current row. Opened again, the queue goes on where it was left; a finished one is followed by other rows. */
+/** Show the current row. Opened again, the queue resumes where it was left; a finished one is followed by other rows. */
 export function showQueue({ keep = false } = {}) {
   box.hidden = false;
   latest = load(!keep && at >= items.length);

@@ -14,8 +14,8 @@ pytest.importorskip("fastapi")
 import uvicorn
 
 from rpim.cli import explore
-from rpim.explorer import connections
-from rpim.explorer.connections import Connection
+from rpim.explorer import guard
+from rpim.explorer.guard import Connection
 from rpim.explorer.serving import listen
 
 ENOUGH = 5.0
@@ -41,8 +41,8 @@ async def app(scope, receive, send):
 @pytest.fixture
 def port(monkeypatch):
     """The port of a server that waits half a second for a request."""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(guard, "_CHECK_SECONDS", 0.1)
     listening = listen(0)
     server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -108,8 +108,8 @@ def test_an_answer_may_take_longer(port):
 
 
 def test_many_of_them_do_not_block_the_others(port, monkeypatch):
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
-    flood = [connected(port, b"GET / HT") for _ in range(connections.MAX_CONNECTIONS + 40)]
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 60.0)
+    flood = [connected(port, b"GET / HT") for _ in range(guard.MAX_CONNECTIONS + 40)]
     assert get(port) == b"done"
     assert all(map(is_closed, flood[:40]))
     for one in flood:
