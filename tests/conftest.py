@@ -26,8 +26,12 @@ def pytest_itemcollected(item):
         item.add_marker("slow")  # an objective of the tests of core: 500 rounds of Sinkhorn-Knopp a step
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items):
     """Groups that take long come first, so that the processes of pytest-xdist end at about the same time."""
+    for item in items:
+        if item.nodeid.startswith("docs/guide.md"):
+            item.add_marker("slow")  # the examples of the whole guide are one test
     slow = {_group(item.nodeid) for item in items if item.get_closest_marker("slow")}
     ranks = {"ray": 0, "browser": 1, **dict.fromkeys(slow - {"ray", "browser"}, 2)}
     items.sort(key=lambda item: ranks.get(_group(item.nodeid), 3))

@@ -162,6 +162,7 @@ def test_order_of_rows_does_not_matter():
     assert gcd_accuracy(truth[order], predicted[order], known) == gcd_accuracy(truth, predicted, known)
 
 
+@pytest.mark.slow
 def test_a_million_rows_and_five_thousand_classes():
     rng = np.random.default_rng(0)
     n, k = 1_000_000, 5_000

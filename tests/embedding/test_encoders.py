@@ -148,6 +148,7 @@ def test_an_unknown_encoder(offline, refused):
     refused("'dino-vitb61' is unknown: did you mean dino-vitb16", "images", "dino-vitb61")
 
 
+@pytest.mark.slow
 def test_without_a_network_it_says_what_to_bring(offline, refused):
     refused(
         "dino-vitb16 are not on this machine and .* cannot be reached: bring model.safetensors of "
@@ -223,6 +224,7 @@ def test_a_file_that_is_no_network(tmp_path, refused):
     refused("is not there", "images", str(tmp_path / "gone.onnx"))
 
 
+@pytest.mark.slow
 def test_onnxruntime_sends_and_stores_nothing(environment, tmp_path):
     """Its telemetry would leave an id of the machine in the home folder."""
     pytest.importorskip("onnxruntime")
