@@ -1,7 +1,7 @@
 """Run damaged and hostile input through rpim, in a process that is watched: ``python tests/shared/fuzzing.py``.
 
-A case has to end within 20 seconds and 2 GiB, with a result or an `InputError` of one line. It may write in its own
-folder alone, may not leave temporary files, start a program, open a connection, or look up what a pickle names.
+A case has to end within 20 seconds of a core and 2 GiB, with a result or an `InputError` of one line. It may write in
+its own folder alone, may not leave temporary files, start a program, open a connection, or look up what a pickle names.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _watched(folder: Path, kinds: list[str], first: int, last: int) -> Generator
             if lines.get(timeout=_STARTUP) != "ready\n":
                 raise RuntimeError(f"the process that runs the cases did not start: {_end_of(err)}")
             yield "ready", ""
-            while line := lines.get(timeout=PATIENCE):
+            while line := _next(lines, process.pid):
                 how, why = json.loads(line)
                 yield how, why
             if process.wait() != 0:
@@ -103,6 +103,30 @@ def _watched(folder: Path, kinds: list[str], first: int, last: int) -> Generator
         finally:
             process.kill()
             process.wait()
+
+
+def _next(lines: queue.Queue[str], number: int) -> str:
+    """The next line of a process; raises queue.Empty if it hangs.
+
+    It hangs if it had 20 seconds of a core or did nothing with them. On a busy machine they take longer, but not ten
+    times as long.
+    """
+    start = before = _cpu_seconds(number)
+    for _ in range(10):
+        with contextlib.suppress(queue.Empty):
+            return lines.get(timeout=PATIENCE)
+        now = _cpu_seconds(number)
+        if now - start > 0.9 * PATIENCE or now - before < 0.01 * PATIENCE:
+            break
+        before = now
+    raise queue.Empty
+
+
+def _cpu_seconds(number: int) -> float:
+    with contextlib.suppress(OSError):
+        facts = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return (int(facts[11]) + int(facts[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def _pass_on(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
