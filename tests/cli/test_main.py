@@ -204,6 +204,11 @@ def test_the_commonest_mistakes_are_named_with_what_to_do(mistake, name, animals
     assert sorted(Path().iterdir()) == before
 
 
+def test_dates_are_not_offered_as_labels(refused):
+    table("t.csv", [("day", "question", "topic"), *((f"2024-01-{10 + i % 3}", *TEXTS[i][:2]) for i in range(20))])
+    refused("-o out --text-column question --label-column topic\n", "discover", "t.csv", "-o", "out")
+
+
 def test_the_offered_command_leaves_out_what_was_given(refused):
     not_called_text("t.csv")
     Path("labels.txt").write_text("card\npin\n" * 15)
