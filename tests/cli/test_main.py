@@ -178,6 +178,7 @@ MISTAKES = {
     "utf-16": ("t.csv", utf16, "run iconv -f UTF-16 -t UTF-8 t.csv > t-utf8.csv", False),
     "a spreadsheet": ("t.xlsx", of_another_kind, "save it as CSV UTF-8, with the suffix .csv.", False),
     "packed": ("t.csv.gz", of_another_kind, "unpack it first.", False),
+    "an image": ("t.jpg", of_another_kind, "give the folder with the images.", False),
     "lines": ("t.txt", of_another_kind, "make it a .csv file with the header text and a line per text.", False),
 }
 CALLS = {
