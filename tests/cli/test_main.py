@@ -178,6 +178,7 @@ MISTAKES = {
     "utf-16": ("t.csv", utf16, "run iconv -f UTF-16 -t UTF-8 t.csv > t-utf8.csv", False),
     "a spreadsheet": ("t.xlsx", of_another_kind, "save it as CSV UTF-8, with the suffix .csv.", False),
     "packed": ("t.csv.gz", of_another_kind, "unpack it first.", False),
+    "an image": ("t.jpg", of_another_kind, "give the folder with the images.", False),
     "lines": ("t.txt", of_another_kind, "make it a .csv file with the header text and a line per text.", False),
 }
 CALLS = {
@@ -202,6 +203,11 @@ def test_the_commonest_mistakes_are_named_with_what_to_do(mistake, name, animals
     offered = " ".join(["such as rpim", *typed, "--text-column", "utterance", *labels])
     assert (offered in err) == offers_command
     assert sorted(Path().iterdir()) == before
+
+
+def test_dates_are_not_offered_as_labels(refused):
+    table("t.csv", [("day", "question", "topic"), *((f"2024-01-{10 + i % 3}", *TEXTS[i][:2]) for i in range(20))])
+    refused("-o out --text-column question --label-column topic\n", "discover", "t.csv", "-o", "out")
 
 
 def test_the_offered_command_leaves_out_what_was_given(refused):

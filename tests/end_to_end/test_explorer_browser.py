@@ -246,6 +246,46 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     assert problems == []
 
 
+def test_the_focus_goes_back_to_where_it_was(server, browser):
+    problems: list[str] = []
+    page = open_page(browser.new_context(viewport={"width": 1280, "height": 800}), server.start(), problems)
+    charts = page.locator("#chart-list")
+    assert charts.locator(".chart").count() == 3
+    assert charts.evaluate("(list) => list.scrollWidth <= list.clientWidth")  # all of them can be seen
+
+    # A rename by keys, from a row and from the list of classes; a name that is kept, and one that is given.
+    open_class(page, "new-1")
+    page.locator("#items .item").nth(1).focus()
+    page.keyboard.press("r")
+    expect(page.locator("#detail-head input")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#items .item[tabindex='0']")).to_be_focused()
+    page.locator("#class-list .class", has_text="new-1").focus()
+    page.keyboard.press("r")
+    page.keyboard.type("fox")
+    page.keyboard.press("Enter")
+    saved(page, "Saved: new-1 is now fox")
+    expect(page.locator("#class-list .class", has_text="fox")).to_be_focused()
+    page.locator("#rename").click()
+    page.locator("#detail-head").get_by_role("button", name="Cancel").click()
+    expect(page.locator("#rename")).to_be_focused()
+
+    # The class that another became part of is shown.
+    open_class(page, "new-2")
+    page.keyboard.press("g")
+    page.keyboard.type("fox")
+    page.keyboard.press("Enter")
+    saved(page, "Saved: 2 classes are now fox")
+    expect(page.locator("#detail-title")).to_have_text("fox")
+    expect(page.locator("#detail-title")).to_be_focused()
+
+    for name in ("ant", "bee"):
+        page.get_by_label(f"Select {name} for merging").check()
+    page.locator("#merge-none").click()
+    expect(page.locator("#class-list .class", has_text="fox")).to_be_focused()
+    assert problems == []
+
+
 def start_refit(page, server):
     """Begin a new fit, and wait until it says how far it is."""
     page.locator("#refit").click()

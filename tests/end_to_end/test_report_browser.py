@@ -143,15 +143,16 @@ DRAWN = """
 """
 
 
-def test_the_map_zooms_and_its_names_cover_no_rows_and_no_other_names(visit):
-    page = visit(script=DRAWN)
+def drawn_on(page):
+    """The points of the map, and the boxes of its names."""
+    found = page.evaluate("drawn")
+    boxes = [(n["x"] - n["wide"] / 2, n["y"] - 6, n["x"] + n["wide"] / 2, n["y"] + 6) for n in found["names"]]
+    return np.array(found["points"]), np.array(boxes)
 
-    def drawn():
-        found = page.evaluate("drawn")
-        boxes = [(n["x"] - n["wide"] / 2, n["y"] - 6, n["x"] + n["wide"] / 2, n["y"] + 6) for n in found["names"]]
-        return np.array(found["points"]), np.array(boxes)
 
-    points, boxes = drawn()
+@pytest.mark.parametrize("width", [390, 1200])
+def test_names_on_the_map_cover_no_rows_and_no_other_names(visit, width):
+    points, boxes = drawn_on(visit(script=DRAWN, width=width))
     assert (len(points), len(boxes)) == (240, 6)
     for k, (x0, y0, x1, y1) in enumerate(boxes):
         x, y = points.T
@@ -159,6 +160,35 @@ def test_the_map_zooms_and_its_names_cover_no_rows_and_no_other_names(visit):
         a, b, c, d = boxes[:k].T
         assert not ((x0 < c) & (x1 > a) & (y0 < d) & (y1 > b)).any()
 
+
+def test_a_name_at_the_edge_of_the_map_is_shifted_into_it(visit, tmp_path, monkeypatch):
+    """On a phone, a class with a long name at the right edge, and beside it a wall of rows."""
+    wall = [(x, y) for x in range(120, 162, 8) for y in range(150, 330, 6)]
+    wall += [(x, 0) for x in range(0, 307, 6)] + [(0, y) for y in range(0, 477, 6)]  # so that no gap is shortened
+    places = np.array([*wall, *((300, y) for y in range(230, 250))], dtype=np.float32)
+    name = np.array(["wall"] * len(wall) + [LONG] * 20)
+    X = np.where(name == LONG, 9.0, -9.0)[:, None] + np.random.default_rng(0).normal(size=(len(name), 4))
+    labels = np.where(np.arange(len(name)) % 2 == 0, name, "")
+    features = FeatureSet.from_arrays(X, labels=labels)
+    discovery = Discovery.from_fit(RPIM(2, n_members=1, random_state=0).fit(X, labels), features)
+    assert discovery.labels.tolist() == name.tolist()
+    monkeypatch.setattr("rpim.report.page_map.quick_places", lambda rows, seed=0: places)
+    write_report(discovery, tmp_path / "edge.html", features=features)
+    page = visit(script=DRAWN, width=390, where=(tmp_path / "edge.html").as_uri())
+    points, boxes = drawn_on(page)
+    x0, y0, x1, y1 = boxes[np.argmax(boxes[:, 2] - boxes[:, 0])]
+    x, y = points.T
+    assert x1 <= page.locator("#map-canvas").bounding_box()["width"]
+    assert not ((x > x0) & (x < x1) & (y > y0) & (y < y1)).any()
+
+
+def test_the_map_zooms(visit):
+    page = visit(script=DRAWN)
+
+    def drawn():
+        return drawn_on(page)
+
+    points = drawn()[0]
     # By keys, by buttons, and by the wheel with Ctrl, which leaves what is under the pointer where it is.
     canvas = page.locator("#map-canvas")
     canvas.focus()

@@ -297,6 +297,16 @@ def test_the_number_of_a_renamed_class_is_not_used_again(world):
     assert model.new_classes_.tolist() == ["elk", "new-2", "new-3", "new-4", "new-5"]
 
 
+def test_added_classes_are_numbered_after_the_largest_number(world):
+    """After a refit, in which most new classes were renamed and are known."""
+    X, truth, y, early = world
+    model = RPIM(6, **QUICK).fit(X[early], np.where(y[early] < 0, "", y[early].astype(str)))
+    model.classes_ = np.array([*model.known_classes_, "elk", "new-7"])
+    model.new_classes_ = model.classes_[4:]
+    model.extend(X[truth > 5])
+    assert model.new_classes_.tolist() == ["elk", "new-7", "new-8", "new-9", "new-10"]
+
+
 def test_the_interval_of_the_number_of_classes_grows_with_each_batch(world):
     X, truth, y, early = world
     model = RPIM(**QUICK).fit(X[early], y[early])

@@ -40,6 +40,7 @@ DECIMAL = re.compile(r"-?(0|[1-9]\d{0,17})\.\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which a number would turn into 7
 _NO_NUMBER = ("", "nan", "NaN")
 _DATE = re.compile(r"(\d{4}-\d\d(?:-\d\d)?)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?")
+_OTHER_DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1(?:\d\d|\d{4})")
 _MAX_SHOWN = 12
 
 
@@ -147,16 +148,20 @@ def prose_columns(columns: Mapping[str, Iterable[Any]]) -> list[str]:
 
 
 def label_columns(columns: Mapping[str, Iterable[Any]]) -> list[str]:
-    """The columns that look like labels: at least two short values, most of them repeated, that are not decimals.
+    """The columns that look like labels: at least two short values, most of them repeated, neither decimals nor dates.
 
     >>> label_columns({"intent": ["card", "", "card", "pin", "pin"], "price": ["0.5", "1.5", "0.5", "1.5", ""]})
     ['intent']
+    >>> label_columns({"day": ["2024-01-05", "2024-01-06"] * 2, "seen": ["05/01/2024", "6.1.24"] * 2})
+    []
     """
     found = []
     for name, cells in columns.items():
         values = _filled(cells)
         kinds = {str(value) for value in values}
         if any(isinstance(value, float) or DECIMAL.fullmatch(str(value)) for value in values):
+            continue
+        if all(_DATE.fullmatch(kind) or _OTHER_DATE.fullmatch(kind) for kind in kinds):
             continue
         if 2 <= len(kinds) <= len(values) / 2 and max(map(len, kinds)) <= _MAX_LABEL:
             found.append(name)

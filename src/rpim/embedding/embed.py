@@ -222,7 +222,10 @@ def plan_of(items: Items, encoder: Encoder, views: int, seed: int) -> dict[str, 
     if views and items.kind != "images":
         raise InputError(f"{items.source} holds {items.kind}, and augmented views are of images: leave --views out.")
     if encoder.kind != items.kind:
-        raise InputError(f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}.")
+        raise InputError(
+            f"{items.source} holds {items.kind}, but {encoder.name} is an encoder of {encoder.kind}: "
+            f"give {encoder.kind}."
+        )
     return {**encoder.metadata(), "items": fingerprint(items), "views": views, "seed": seed if views else None}
 
 

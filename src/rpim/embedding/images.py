@@ -32,6 +32,7 @@ from rpim.embedding.weights import (
     library,
     load_weights,
     tensors_hash,
+    without_hub,
 )
 
 HEADER = "rpim_encoder"
@@ -134,7 +135,7 @@ class TimmEncoder(Encoder):
         architecture = IMAGE_ENCODERS.get(name, Architecture(name))
         self.name, self.device = name, checked_device(device)
         self.precision = fast_precision(self.device)
-        self.model = _load(architecture, weights, name)
+        self.model = _load(architecture, weights, name, is_chosen=sha256 is None)
         self.weights = None if weights is None else str(weights.resolve())
         self.weights_hash = tensors_hash(self.model.state_dict())
         check_hash(name, self.weights_hash, sha256)
@@ -199,14 +200,17 @@ def _bundled(name: str) -> Path | None:
     return None if folder is None else next(folder.glob("models/*.pth"), None)
 
 
-def _load(architecture: Architecture, weights: Path | None, name: str) -> Any:
+def _load(architecture: Architecture, weights: Path | None, name: str, *, is_chosen: bool) -> Any:
+    """The model with its weights; `is_chosen`: another encoder would do as well."""
     timm = library("timm")
     cfg = timm.get_pretrained_cfg(architecture.model)
     source = weights or _bundled(name)
     if source is None:
         if cfg is None or not cfg.hf_hub_id:
             raise InputError(f"{name} has no weights on the hub: give --weights FILE, or name one with its tag.")
-        source = from_hub(cfg.hf_hub_id, name, "images-offline" if name in (*BUNDLED, DEFAULT_IMAGES) else None)
+        (offline,) = BUNDLED
+        hint = without_hub(_bundled(offline), offline, "images-offline") if is_chosen or name in BUNDLED else ""
+        source = from_hub(cfg.hf_hub_id, name, hint)
     is_bundled = weights is None and source == _bundled(name)
     if is_bundled:
         BUNDLED[name].check(file_hash(source))

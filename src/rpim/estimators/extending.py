@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,9 +136,7 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     _set_interval(model, named, problem.n_new, added)
     before = model.classes_
     model.head_, model.n_iter_, model.n_classes_ = head, len(model.history_), problem.n_classes
-    # A class that was renamed leaves its number behind, which is not that of another class.
-    after = len(model.new_classes_) if len(model.known_classes_) else 0
-    model.classes_ = name_new_classes(named.classes, problem.n_new, after)
+    model.classes_ = name_new_classes(named.classes, problem.n_new, _last_number(model))
     model.known_classes_, model.new_classes_ = model.classes_[: named.n_known], model.classes_[named.n_known :]
     now = model.classes_[named.place]
     model.renamed_ = {old: new for old, new in zip(before.tolist(), now.tolist(), strict=True) if old != new}
@@ -157,6 +156,14 @@ def extend(model: InfoMaxEstimator, X: ArrayLike, y: ArrayLike | None) -> None:
     for name in ("stability_", "expected_accuracy_", "n_classes_curve_"):
         if hasattr(model, name):
             delattr(model, name)
+
+
+def _last_number(model: Any) -> int:
+    """The last number of a new class: one that was renamed leaves its number behind, which is not that of another."""
+    if not len(model.known_classes_):
+        return 0
+    found = [re.fullmatch(r"new-([0-9]+)", str(name)) for name in model.new_classes_]
+    return max([len(found), *(int(match[1]) for match in found if match)])
 
 
 def _set_interval(model: InfoMaxEstimator, named: Names, n_added: int, added: tuple[float, float]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mimetypes
 import shlex
 import warnings
 import zipfile
@@ -119,6 +120,8 @@ def conversion(path: Path, otherwise: str) -> str:
 
     >>> conversion(Path("table.xlsx"), "give .csv.")
     'save it as CSV UTF-8, with the suffix .csv.'
+    >>> conversion(Path("cat.JPG"), "give .csv.")
+    'give the folder with the images.'
     """
     suffix = path.suffix.lower()
     if suffix in _SPREADSHEETS:
@@ -129,6 +132,8 @@ def conversion(path: Path, otherwise: str) -> str:
         return "make it a .csv file with the header text and a line per text."
     if suffix in _TEXTS:
         return f"embed its texts with rpim embed {shlex.quote(str(path))} -o FEATURES.parquet."
+    if (mimetypes.guess_type(path.name)[0] or "").startswith("image/"):
+        return "give the folder with the images."
     return otherwise
 
 

@@ -153,6 +153,7 @@ list.addEventListener("keydown", (event) => {
 byId("merge-none").onclick = () => {
   checked.clear();
   drawClasses();
+  (list.querySelector(".class[aria-current]") ?? list.querySelector(".class"))?.focus(); // the bar is gone
 };
 
 /** Without known classes there are groups, and neither new nor known ones. */

@@ -4,7 +4,7 @@ import { accept, rename } from "/static/actions.js";
 import { css, ofClass } from "/static/colours.js";
 import { askMergeInto, askSplit } from "/static/dialogs.js";
 import { byId, count, el, percent } from "/static/dom.js";
-import { showItems, sources } from "/static/items.js";
+import { focusItems, showItems, sources } from "/static/items.js";
 import { model } from "/static/model.js";
 import { hideHistory, showHistory } from "/static/history.js";
 import { hideLabelIssues, showLabelIssues } from "/static/label_issues.js";
@@ -23,12 +23,19 @@ const STABLE = "How well the members of the committee reproduce the class";
 let order = "typical";
 let showing = { kind: "none" }; // none, class, selection, ranked, over_time, label_issues, queue, tree, history
 let renaming = false;
+let focusBack = null; // after a rename, to where the focus was
 
 export const isRenaming = () => renaming;
 export const isShowing = (kind) => showing.kind === kind;
 
 export function startRename() {
   if (model.open === null || showing.kind !== "class") return;
+  const held = document.activeElement;
+  const number = held.closest("#class-list li")?.dataset.number;
+  const button = `#class-list li[data-number="${number}"] .class`; // the list is drawn again
+  focusBack = held.closest("#items")
+    ? focusItems
+    : () => (document.querySelector(button) ?? byId("rename") ?? byId("detail-title")).focus();
   renaming = true;
   drawHead();
   const field = head.querySelector("input");
@@ -39,7 +46,7 @@ export function startRename() {
 function stopRename() {
   renaming = false;
   drawHead();
-  byId("detail-title")?.focus();
+  focusBack?.();
 }
 
 function nameOf(one) {

@@ -110,7 +110,14 @@ function pick(title, chosen, { fresh = null, without = [] } = {}) {
 export const askMove = (rows) =>
   pick(`Move ${count(rows.length, "row")} to…`, (to) => move(rows, to), { fresh: (name) => moveToNew(rows, name) });
 export const askMergeInto = (number) =>
-  pick(`Merge ${model.name(number)} into…`, (into) => merge([into, number]), { without: [number] });
+  pick(`Merge ${model.name(number)} into…`, (into) => mergeInto(into, number), { without: [number] });
+
+/** Merge, and show the class that the other became part of. */
+async function mergeInto(into, number) {
+  if (!(await merge([into, number]))) return;
+  model.show(into);
+  byId("detail-title").focus();
+}
 
 export function askMerge(numbers) {
   const classes = numbers

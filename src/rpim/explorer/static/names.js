@@ -97,7 +97,10 @@ export function drawNames(pen, view, toPixel, places, { chosen, covered, reserve
     const { canvas, width, height } = sprite(name, weight, isChosen ? 14 : 12, colour, { ground, font, ratio });
     let [best, least] = [null, Infinity];
     const [dx, dy] = before.get(one.number) ?? [0, 0];
-    for (const [x, y] of isMoving ? [[px + dx, py + dy]] : candidates(one, width, height, toPixel)) {
+    const within = (value, half, all) => Math.min(Math.max(value, half), all - half);
+    for (const [cx, cy] of isMoving ? [[px + dx, py + dy]] : candidates(one, width, height, toPixel)) {
+      // At an edge of the map, a name is shifted into it.
+      const [x, y] = isMoving ? [cx, cy] : [within(cx, width / 2, view.width), within(cy, height / 2, view.height)];
       const box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2];
       // A name far from its class says nothing: zooming in makes room for it.
       const away = Math.hypot(Math.max(Math.abs(x - px) - width / 2, 0), Math.max(Math.abs(y - py) - height / 2, 0));

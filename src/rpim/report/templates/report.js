@@ -253,7 +253,9 @@
       pen.font = `${data.known[k] ? "" : "600 "}11.5px system-ui, sans-serif`;
       const [wide, high] = [pen.measureText(text).width + 8, 18];
       let [best, least] = [null, Infinity];
-      for (const [x, y] of candidates(members[k], at, wide, high)) {
+      for (const [cx, cy] of candidates(members[k], at, wide, high)) {
+        // At an edge of the map, a name is shifted into it.
+        const [x, y] = [within(cx, wide / 2, width - wide / 2), within(cy, high / 2, height - high / 2)];
         const box = [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2];
         if (box[0] < 0 || box[1] < 0 || box[2] > width || box[3] > height) continue;
         // A name far from its class says nothing: zooming in makes room for it.
