@@ -3,11 +3,13 @@
     python benchmarks/committee.py --data FOLDER --suite main
     python benchmarks/committee.py --data FOLDER --suite main --before CHECKOUT/src
     python benchmarks/committee.py --data FOLDER --suite small|tails|labels|states|members|axes
+    python benchmarks/committee.py --data FOLDER --suite members axes
 
 FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). ``--before`` names the
 ``src`` folder of another checkout, whose default RPIM is fitted to the same cases in a process of its own, right after
-ours. Every cell is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. The
-truth of unlabelled rows is used for one thing: the figures at the end.
+ours. Every cell is appended to a .jsonl file as soon as it is done, and cells that are there are not run again. Cells
+of one data set and seed share members that would be the same; their seconds count all the same. The truth of
+unlabelled rows is used for one thing: the figures at the end.
 
 main    default RPIM on the sets as they are
 small   12 classes, 5 of them known, 30 labelled rows a class: mean confidence against accuracy
@@ -137,51 +139,59 @@ def without(part: str) -> Iterator[None]:
     if part == "nothing":
         yield
         return
-    from rpim.estimators import committee
+    from rpim.estimators import committee, members
 
     def unchanged(probabilities: Any, *_: Any) -> Any:
         return probabilities
 
     replaced: dict[str, Any] = {
-        "hidden labels": {"N_FOLDS": 10**9},
-        "neighbors": {"propagate": unchanged},
-        "balance": {"balance": unchanged},
-        "other representations": {"KINDS": {"raw": None}},
-        "whitening": {"KINDS": {"raw": None, "centred": 0.0}},
-    }.get(part, {})
-    before = {name: getattr(committee, name) for name in replaced}
-    for name, value in replaced.items():
-        setattr(committee, name, value)
+        "hidden labels": (members, "N_FOLDS", 10**9),
+        "neighbors": (committee, "propagate", unchanged),
+        "balance": (committee, "balance", unchanged),
+        "other representations": (members, "KINDS", {"raw": None}),
+        "whitening": (members, "KINDS", {"raw": None, "centred": 0.0}),
+    }
+    module, name, value = replaced[part]
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(committee, name, value)
+        setattr(module, name, before)
 
 
-@contextlib.contextmanager
-def members_kept() -> Iterator[None]:
+class SharedMembers(contextlib.AbstractContextManager["SharedMembers"]):
     """Within it, a member of the same plan on the same rows and labels is trained once: it would be the same again."""
-    from rpim.estimators.committee import Trainer
 
-    trained: dict[Any, Any] = {}
-    real = Trainer.__call__
+    def __init__(self) -> None:
+        self.saved_seconds = 0.0
+        """CPU seconds that the training of the reused members took when they were trained."""
 
-    def call(self: Trainer, plan: Any, *fitted: Any) -> Any:
-        key = plan, self.x.double().sum().item(), hash(tuple(self.labels.tolist())), hash(tuple(self.folds.tolist()))
-        if key not in trained:
-            trained[key] = real(self, plan, *fitted)
-        return trained[key]
+    def __enter__(self) -> SharedMembers:
+        from rpim.estimators.members import Trainer
 
-    Trainer.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Trainer.__call__ = real  # type: ignore[method-assign]
+        trained: dict[Any, Any] = {}
+        self._trainer, self._train = Trainer, Trainer.__call__
+
+        def call(trainer: Trainer, plan: Any, *fitted: Any) -> Any:
+            labels, folds = (hash(tuple(values.tolist())) for values in (trainer.labels, trainer.folds))
+            key = plan, trainer.x.double().sum().item(), labels, folds
+            if key in trained:
+                self.saved_seconds += trained[key][1]
+            else:
+                start = time.thread_time()
+                trained[key] = self._train(trainer, plan, *fitted), time.thread_time() - start
+            return trained[key][0]
+
+        Trainer.__call__ = call  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._trainer.__call__ = self._train  # type: ignore[method-assign]
 
 
-def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[str, int, Variant]]:
-    """Data set, seed and what is varied, of every cell of a suite."""
+def cells_of(suites: list[str], sets: list[str], seeds: list[int]) -> Iterator[tuple[str, str, int, Variant]]:
+    """Suite, data set, seed and what is varied, of every cell."""
     variants: dict[str, list[Variant]] = {
         "main": [{}],
         "small": [{}],
@@ -204,8 +214,9 @@ def cells_of(suite: str, sets: list[str], seeds: list[int]) -> Iterator[tuple[st
     }
     for seed in seeds:
         for data_set in sets:
-            for variant in variants[suite]:
-                yield data_set, seed, variant
+            for suite in suites:
+                for variant in variants[suite]:
+                    yield suite, data_set, seed, variant
 
 
 def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Variant) -> dict[str, Any]:
@@ -255,41 +266,44 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument(
-        "--suite", default="main", choices=["main", "small", "tails", "labels", "states", "members", "axes"]
-    )
+    suites = ["main", "small", "tails", "labels", "states", "members", "axes"]
+    parser.add_argument("--suite", nargs="+", default=["main"], choices=suites)
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--before", type=Path, help="the src folder of another checkout")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a variant as JSON: this cell alone, printed
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/committee.jsonl"))
     arguments = parser.parse_args()
-    suite, folder = arguments.suite, arguments.data
+    folder = arguments.data
     if arguments.one is not None:
-        print(json.dumps(run_cell(suite, folder, arguments.sets[0], arguments.seeds[0], json.loads(arguments.one))))
+        [suite], [data_set], [seed] = arguments.suite, arguments.sets, arguments.seeds
+        print(json.dumps(run_cell(suite, folder, data_set, seed, json.loads(arguments.one))))
         return
     keeping, case = contextlib.ExitStack(), None
-    for data_set, seed, variant in cells_of(suite, arguments.sets, arguments.seeds):
-        if (data_set, seed) != case and suite == "axes":  # parts that only combine the members share them
+    for suite, data_set, seed, variant in cells_of(arguments.suite, arguments.sets, arguments.seeds):
+        if (data_set, seed) != case:
             keeping.close()
-            keeping.enter_context(members_kept())
+            shared = keeping.enter_context(SharedMembers())
             case = data_set, seed
         for version in ("this", *(["before"] if arguments.before else [])):
             key = {"suite": suite, "data_set": data_set, "seed": seed, "variant": variant, "version": version}
             if is_done(arguments.output, key):
                 continue
             if version == "this":
+                shared.saved_seconds = 0.0
                 cell = run_cell(suite, folder, data_set, seed, variant)
+                cell["seconds"] += shared.saved_seconds
             else:
                 one = ["--data", str(folder), "--suite", suite, "--sets", data_set, "--seeds", str(seed)]
                 cell = in_other_checkout(arguments.before, [*one, "--one", json.dumps(variant)])
             rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in cell.items()}
             add_cell(arguments.output, {**key, **rounded})
-    done = [c for c in read_cells(arguments.output) if c["suite"] == suite and c["seed"] in arguments.seeds]
-    columns = ["calibration_error", "confidence", "seconds"]
-    if suite == "labels":
-        columns = ["auroc", "average_precision", "issues", "wrong_found", "wrong", "suggested_right"]
-    print(table([c for c in done if c["data_set"] in arguments.sets], columns))
+    done = [c for c in read_cells(arguments.output) if c["seed"] in arguments.seeds and c["data_set"] in arguments.sets]
+    for suite in arguments.suite:
+        columns = ["calibration_error", "confidence", "seconds"]
+        if suite == "labels":
+            columns = ["auroc", "average_precision", "issues", "wrong_found", "wrong", "suggested_right"]
+        print(f"\n{suite}\n\n{table([c for c in done if c['suite'] == suite], columns)}")
 
 
 if __name__ == "__main__":

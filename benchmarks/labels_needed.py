@@ -1,4 +1,4 @@
-"""How many labels and known classes are needed: accuracy against labels a class, and against known classes.
+"""How many labels and known classes are needed: accuracy against labels per class, and against known classes.
 
     python benchmarks/labels_needed.py --data FOLDER
     python benchmarks/labels_needed.py --data FOLDER --figure docs/images
@@ -25,7 +25,7 @@ from protocol import load
 from rpim import RPIM, gcd_accuracy
 
 SETS = {"banking77": [1, 2, 5, 10, 20, 50], "cub200": [1, 2, 5, 10, 15]}
-"""Labels a known class that are tried; a class with fewer rows in its half gives what it has."""
+"""Labels per known class that are tried; a class with fewer rows in its half gives what it has."""
 SHARES = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9]
 USUAL_LABELS, USUAL_SHARE = 10, 0.5
 """What is kept while the other one varies."""
@@ -45,7 +45,7 @@ def labelled_half(truth: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def cells_of(data_set: str) -> Iterator[Cell]:
-    """Labels a class and share of known classes of every cell of a data set."""
+    """Labels per class and share of known classes of every cell of a data set."""
     for labels in SETS[data_set]:
         yield {"labels": labels, "share": USUAL_SHARE}
     for share in SHARES:
@@ -82,7 +82,7 @@ def mean(cells: list[Cell], part: str) -> float:
 
 def table(cells: list[Cell]) -> str:
     """A row for each cell: means over seeds, with the standard deviation of All."""
-    lines = ["| data set | known classes | labels a class | seeds | All | Known | Unknown |", "|---" * 7 + "|"]
+    lines = ["| data set | known classes | labels per class | seeds | All | Known | Unknown |", "|---" * 7 + "|"]
     for data_set in SETS:
         for cell in cells_of(data_set):
             done = [one for one in cells if {"data_set": data_set, **cell}.items() <= one.items()]
@@ -124,7 +124,7 @@ def draw(cells: list[Cell], folder: Path) -> None:
                     axis.set_facecolor("none")
                     axis.set_title(TITLES[data_set], fontsize=11)
                     if x == "labels":
-                        axis.set(xscale="log", xlabel="labels a known class (half of the classes known)")
+                        axis.set(xscale="log", xlabel="labels per known class (half of the classes known)")
                         axis.set_ylabel("accuracy (%)")
                         axis.set_xticks(at, [str(n) for n in at])
                         axis.minorticks_off()

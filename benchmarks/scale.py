@@ -1,14 +1,16 @@
 """Rows that do not fit: time per step, memory, growth with the rows, workers against one process, exactness.
 
-    python benchmarks/scale.py --folder SCRATCH                     10 million rows, and three smaller sizes
+    python benchmarks/scale.py --folder SCRATCH                     a step over 10 million rows, and three smaller sizes
     python benchmarks/scale.py --folder SCRATCH --workers           two Ray workers against one process
     python benchmarks/scale.py --folder SCRATCH --commands          rpim embed and predict, with and without two workers
     python benchmarks/scale.py --lost-node                          a machine of a cluster that is lost in the training
+    python benchmarks/scale.py --classes 500 1000 2000              what grows with the number of classes
     python benchmarks/scale.py --data FOLDER --exact                the same numbers in memory, streamed and on workers
+    python benchmarks/scale.py --data FOLDER --all-rows             what training on all rows adds to a committee
 
 SCRATCH gets float16 rows around 200 centres (2.6 GB for 10 million of 128 features) and keeps them for the next time.
-Every fit runs in a process of its own, so that its largest memory is its own; settings are given, not searched, but
-for the one that says "whole". FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py).
+Every fit, a single one, runs in a process of its own, so that its largest memory is its own. FOLDER holds
+``features/*.npz`` (see benchmarks/protocol.py).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import dataclasses
 import json
 import os
 import subprocess
@@ -35,6 +38,12 @@ if TYPE_CHECKING:
 N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
 LABELLED = 0.5  # of the rows of known classes
 FIXED = {"n_members": 1, "n_init": 1}
+STEPS = {
+    "PIM": ("none", {"pseudo_labels": False, "mixed_labels": False}),
+    "RPIM, a single fit": ("semantic-bias", {}),
+    "RPIM, after a committee": ("semantic-bias", {"pipelined": True}),
+}
+"""The steps that are timed: the transformation and the objective of each."""
 
 
 def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:
@@ -88,8 +97,7 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
         stages[-1][1].append(time.perf_counter())
 
     method = {"PIM": PIM, "RPIM": RPIM}[str(task["method"])]
-    parameters = {} if task.get("whole") else dict(FIXED)
-    model = method(N_CLASSES, random_state=0, max_iter=task["steps"], **parameters)
+    model = method(N_CLASSES, random_state=0, max_iter=task["steps"], **FIXED)
     place = contextlib.nullcontext(lambda rows: rows)
     if task.get("workers"):
         from rpim import on_ray
@@ -112,38 +120,64 @@ def fit_once(task: dict[str, object]) -> dict[str, object]:
 
 
 def in_a_process(**task: object) -> dict[str, object]:
-    """What `fit_once` says, from a process of its own."""
+    """What `fit_once` or `steps_once` says, from a process of its own."""
     command = [sys.executable, __file__, "--task", json.dumps(task, default=str)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def sizes(folder: Path, largest: int, memory: str, steps: int) -> None:
-    """Four sizes, each twice the one before; then a fit with everything at the largest."""
-    print(f"{N_FEATURES} features, float16, {N_CLASSES} classes, --memory {memory}; seconds; memory in GB")
-    print("method      rows  read cold  warm    step  step/warm read  growth   peak")
-    for method in ("PIM", "RPIM"):
+def steps_once(task: dict[str, object]) -> dict[str, object]:
+    """Some steps over rows on disk, in this process: seconds of one (the median), and the largest memory."""
+    import torch
+
+    from rpim.benchmark.cell import peak_memory_mb
+    from rpim.core.head import Head
+    from rpim.core.objective import Objective
+    from rpim.core.preprocessing import Preprocessing
+    from rpim.core.training import Schedule, train
+    from rpim.core.transforms import TRANSFORMS
+    from rpim.data.row_files import RowFiles
+    from rpim.engines.base import SAMPLE_ROWS, bytes_for_rows
+    from rpim.engines.on_disk import StreamedBlocks
+
+    torch.set_num_threads(int(task["threads"]))
+    h, terms = STEPS[str(task["step"])]
+    rows, codes = RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"]))
+    preprocess = Preprocessing(normalize=True, components=None, device=torch.device("cpu"))
+    prototypes = preprocess(rows[:N_CLASSES])
+    memory = bytes_for_rows(rows, min(SAMPLE_ROWS, len(rows)), N_CLASSES)
+    blocks = StreamedBlocks(rows, codes, N_CLASSES, N_FEATURES, preprocess, preprocess.device, memory=memory)
+    head = Head(prototypes, TRANSFORMS[h].initial(prototypes))
+    times = [(time.perf_counter(), time.process_time())]
+    train(
+        blocks,
+        head,
+        Objective(**terms),
+        Schedule(max_iter=int(task["n_steps"]) + 1),  # the first has more passes, and has to warm up
+        lambda *_: times.append((time.perf_counter(), time.process_time())),
+    )
+    wall, cpu = np.median(np.diff(times, axis=0)[1:], axis=0)
+    return {"wall": wall, "cpu": cpu, "peak": peak_memory_mb() * 1024**2, "kept": memory / (4 * N_FEATURES * len(rows))}
+
+
+def sizes(folder: Path, largest: int, memory: str, n_steps: int, threads: int) -> None:
+    """A step of each kind over four sizes, each twice the one before."""
+    print(f"{N_FEATURES} features, float16, {N_CLASSES} classes, --memory {memory}, {threads} threads; seconds and GB")
+    print("step                          rows  read cold  warm    step  of processors  growth  rows in memory   peak")
+    for step in STEPS:
         before = None
         for n_rows in (largest // 8, largest // 4, largest // 2, largest):
             rows, labels = make_rows(folder, n_rows)
             cold, warm = read_seconds(rows, cold=True), read_seconds(rows, cold=False)
-            found = in_a_process(
-                method=method, rows=rows, labels=labels, memory=memory, steps=steps, threads=os.cpu_count()
-            )
-            step, peak = found["step"], found["peak"] / 1e9
-            growth = "" if before is None else f"{step / before:.2f}"
-            before = step
+            task = {"step": step, "rows": rows, "labels": labels, "memory": memory, "n_steps": n_steps}
+            found = in_a_process(**task, threads=threads)
+            growth = "" if before is None else f"{found['cpu'] / before:.2f}"
+            before = found["cpu"]
             print(
-                f"{method:6} {n_rows:>10,}  {cold:9.2f} {warm:5.2f} {step:7.2f}  {step / warm:14.1f}  {growth:>6}  "
-                f"{peak:5.2f}",
+                f"{step:23} {n_rows:>10,}  {cold:9.2f} {warm:5.2f} {found['wall']:7.2f}  {found['cpu']:13.2f}  "
+                f"{growth:>6}  {min(found['kept'], 1.0):14.0%}  {found['peak'] / 1e9:5.2f}",
                 flush=True,
             )
-    rows, labels = make_rows(folder, largest)
-    found = in_a_process(
-        method="RPIM", rows=rows, labels=labels, memory=memory, steps=steps, threads=os.cpu_count(), whole=True
-    )
-    print(f"whole RPIM, {steps} steps: {found['total']:.0f} s, peak {found['peak'] / 1e9:.2f} GB; stages", end=" ")
-    print(", ".join(f"{name} {seconds:.0f}" for name, seconds in found["stages"].items()))
 
 
 def against_workers(folder: Path, n_rows: int, steps: int, memory: str) -> None:
@@ -208,10 +242,10 @@ def lost_node() -> None:
     lost: list[str] = []
 
     def kill(kept: Path) -> None:
-        while not list(kept.glob("workers/training/checkpoint_*")):
+        while not (kept / "workers" / "training.safetensors").exists():
             time.sleep(0.1)
         actors = ray._private.state.actors().values()
-        busy = {a["Address"]["NodeID"] for a in actors if a["ActorClassName"] == "RayTrainWorker"}
+        busy = {a["Address"]["NodeID"] for a in actors if a["ActorClassName"] == "_TrainingWorker"}
         node = next(node for node in nodes if node.node_id in busy)
         cluster.remove_node(node, allow_graceful=False)
         lost.append(node.node_id)
@@ -259,6 +293,103 @@ def exact(folder: Path, data_sets: list[str]) -> None:
                     )
 
 
+def all_rows(folder: Path, data_sets: list[str], seeds: list[int]) -> None:
+    """Accuracy of the head of a committee of a quarter of the rows, and after further training on all rows."""
+    import torch
+
+    from protocol import load
+    from rpim import RPIM
+    from rpim.core.head import Head
+    from rpim.core.row_blocks import InMemoryBlocks
+    from rpim.core.sampling import sample_rows
+    from rpim.core.training import train
+    from rpim.metrics import gcd_accuracy
+
+    class OfAQuarter(RPIM):
+        def _committee_rows(self, problem):
+            return self._some(problem, 4)
+
+        def _some(self, problem, part):
+            n_labelled = len(problem.labels)
+            codes = np.concatenate([problem.labels.numpy(), np.full(len(problem.x) - n_labelled, -1)])
+            return torch.from_numpy(sample_rows(codes, len(problem.x) // part, problem.generator.initial_seed()))
+
+        def _discover(self, problem):
+            start = problem.start = self._start(problem)
+            self._set_found(start)
+            schedule = self._schedule(start.hyperparameters)
+            objective = self._training_objective(start.hyperparameters, start.shares)
+            pipelined = dataclasses.replace(objective, pipelined=True)
+
+            def trained(head, terms, rows=slice(None)):
+                head = Head.from_tensors(
+                    {name: value.clone() for name, value in head.tensors().items()},
+                    head.transform_name,
+                    head.temperature,
+                )
+                labels = problem.labels[rows[rows < len(problem.labels)]] if torch.is_tensor(rows) else problem.labels
+                steps = len(train(InMemoryBlocks(problem.x[rows], labels, problem.n_classes), head, terms, schedule))
+                return head, steps
+
+            half, _ = trained(start.head, pipelined, self._some(problem, 2))
+            heads = [(start.head, 0), trained(start.head, objective), trained(start.head, pipelined), (half, 0)]
+            heads.append(trained(half, pipelined))
+            n_labelled = len(problem.labels)
+            self.found = [(head.predict(problem.x[n_labelled:]).numpy(), steps) for head, steps in heads]
+            self.rows = problem.rows[n_labelled:]
+            return start.head
+
+    print("data set   seed  committee  all rows: own passes  pipelined  equal labels  half: pipelined  then all rows")
+    for data_set in data_sets:
+        for seed in seeds:
+            case = load(folder, data_set, seed)
+            model = OfAQuarter(case.n_classes, random_state=seed).fit(case.X, case.y)
+            scores = [gcd_accuracy(case.truth[model.rows], classes, case.known).all for classes, _ in model.found]
+            words = [
+                f"{score:.1%}" + f", {steps} steps" * (steps > 0)
+                for score, (_, steps) in zip(scores, model.found, strict=True)
+            ]
+            words.insert(3, f"{(model.found[1][0] == model.found[2][0]).mean():.1%}")
+            print(f"{data_set:9}  {seed:4}  " + "  ".join(words), flush=True)
+
+
+def many_classes(counts: list[int]) -> None:
+    """Processor seconds of what a member of a committee does, with 50 rows per class, half of the classes known."""
+    import torch
+
+    from rpim.core.committee import best_match
+    from rpim.core.gradient import gradient
+    from rpim.core.head import Head
+    from rpim.core.kmeans import merged_start
+    from rpim.core.objective import Objective
+    from rpim.core.row_blocks import InMemoryBlocks
+    from rpim.core.transforms import SemanticBias
+
+    torch.set_num_threads(1)
+    print("classes    rows  initial clusters  a step  a match  memory to combine 100 rows per class")
+    for n_classes in counts:
+        generator = torch.Generator().manual_seed(0)
+        truth = torch.arange(50 * n_classes) % n_classes
+        truth = torch.cat([truth[truth < n_classes // 2][: 12 * n_classes], truth])[: 50 * n_classes]
+        centres = torch.randn(n_classes, N_FEATURES, generator=generator)
+        x = centres[truth] + 1.5 * torch.randn(len(truth), N_FEATURES, generator=generator)
+        x = torch.nn.functional.normalize(x, dim=1)
+        labels = truth[: 12 * n_classes]
+        times = [time.process_time()]
+        start = merged_start(x, labels, n_classes, generator=generator)
+        times.append(time.process_time())
+        head = Head(start.prototypes, SemanticBias.initial(start.prototypes))
+        gradient(InMemoryBlocks(x, labels, n_classes, cache=False), head, Objective())
+        times.append(time.process_time())
+        best_match(torch.rand(n_classes, n_classes, generator=generator), n_classes // 2)
+        times.append(time.process_time())
+        clusters, step, match = np.diff(times)
+        size = 24 * 100 * n_classes**2 / 1e9
+        print(
+            f"{n_classes:7,} {len(x):>7,}  {clusters:14.1f} s {step:5.1f} s {match:6.2f} s  {size:.1f} GB", flush=True
+        )
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -266,18 +397,27 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--workers", action="store_true", help="two workers against one process, on --rows / 10")
     parser.add_argument("--commands", action="store_true", help="rpim embed and predict, with and without workers")
     parser.add_argument("--lost-node", action="store_true", help="a machine that is lost in the training")
     parser.add_argument("--data", type=Path, help="a folder of real embeddings")
     parser.add_argument("--exact", action="store_true")
+    parser.add_argument("--classes", type=int, nargs="+", help="the cost of many classes")
+    parser.add_argument("--all-rows", action="store_true", help="a committee of a quarter of the rows, then all rows")
     parser.add_argument("--data-sets", nargs="+", default=["banking77", "cub200"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6], help="of --all-rows")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.task:
-        print(json.dumps(fit_once(json.loads(given.task))))
+        task = json.loads(given.task)
+        print(json.dumps(steps_once(task) if "step" in task else fit_once(task)))
     elif given.exact:
         exact(given.data, given.data_sets)
+    elif given.classes:
+        many_classes(given.classes)
+    elif given.all_rows:
+        all_rows(given.data, given.data_sets, given.seeds)
     elif given.lost_node:
         lost_node()
     elif given.commands:
@@ -285,7 +425,7 @@ def main() -> None:
     elif given.workers:
         against_workers(given.folder, given.rows // 10, given.steps, given.memory)
     else:
-        sizes(given.folder, given.rows, given.memory, given.steps)
+        sizes(given.folder, given.rows, given.memory, given.steps, given.threads)
 
 
 if __name__ == "__main__":

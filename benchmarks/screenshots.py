@@ -41,7 +41,6 @@ def confidence(page: Page) -> None:
 SHOTS: list[tuple[str, Callable[[Page], None], int, int, str]] = [
     ("explorer-class", classes, 1440, 900, "light"),
     ("explorer-doubtful", doubtful, 1440, 900, "dark"),
-    ("explorer-phone", classes, 390, 844, "light"),
     ("explorer-phone-map", confidence, 390, 844, "dark"),
 ]
 

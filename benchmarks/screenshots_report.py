@@ -1,8 +1,9 @@
-"""Pictures of the report for the documentation, from questions to a bank (BANKING77) by half of their intents.
+"""Pictures for the documentation: the report on BANKING77 with half of its intents known, and a page of rpim benchmark.
 
     python benchmarks/screenshots_report.py --data FOLDER docs/images
 
-FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py). Needs the extra `dev` and a chromium; takes minutes.
+FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py); cells of the benchmark are in benchmarks/results. Needs
+the extra `dev` and a chromium; takes minutes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
+from paper import kept_cells, studies
 from protocol import DATA_SETS
 from rpim import RPIM, Discovery, FeatureSet, write_report
 from rpim.benchmark.protocol import make_case, split_features
-from rpim.report.page_map import careful_map
+from rpim.benchmark.studies import of_study
+from rpim.benchmark.tables import render, tables
+from rpim.report.pictures import careful_map
 
 SET, SEED = "banking77", 0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -37,6 +41,14 @@ def make_page(folder: Path, target: Path) -> None:
     model = RPIM(random_state=SEED).fit(features.rows(), features.labels)
     discovery = Discovery.from_fit(model, features, source=f"{SET}.npz")
     write_report(discovery, target, features=features, on_map=careful_map(discovery, features))
+
+
+def make_table(target: Path) -> None:
+    """The page of ``rpim benchmark``, from the stored cells."""
+    [study] = studies("main")
+    study = dataclasses.replace(study, paper=())  # without the columns of the paper it fits the page
+    cells = of_study(study, kept_cells())
+    target.write_text(render(tables([study], cells), cells), encoding="utf-8")
 
 
 def at_the_map(page: Page) -> None:
@@ -84,6 +96,11 @@ def main() -> None:
             page.screenshot(path=picture)
             print(f"{picture}: {picture.stat().st_size / 1000:.0f} kB")
             context.close()
+        make_table(place)
+        page = browser.new_page(viewport={"width": 1700, "height": 1000})
+        page.goto(place.as_uri())
+        page.add_style_tag(content="section { padding: 0 1rem 1rem }")
+        page.locator("section").nth(1).screenshot(path=given.target / "benchmark.png")
         browser.close()
 
 

@@ -24,7 +24,7 @@ import torch
 from cells import add_cell, is_done, read_cells
 from protocol import DATA_SETS, load
 from rpim import PIM, RIM, RPIM, KMeans, estimate_n_classes
-from rpim.core.consensus import nearest_neighbors
+from rpim.core.committee import nearest_neighbors
 from rpim.core.kmeans import class_means, kmeans
 from rpim.core.preprocessing import Preprocessing, principal_directions, suits_square_root
 from rpim.metrics import adjusted_rand_index, clustering_accuracy, normalized_mutual_information

@@ -25,6 +25,7 @@ extensions = [
 exclude_patterns = ["generated/**/*.ipynb", "generated/**/*.py", "generated/**/*.zip", "generated/**/*.json"]
 templates_path = ["_templates"]
 default_role = "code"
+smartquotes = False  # "" is an empty label
 highlight_language = "python"
 
 # Markdown
@@ -64,17 +65,17 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "rpim"},
-    "show_prev_next": False,
+    "show_prev_next": True,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {name: [] for name in ("index", "guide", "method", "results", "search")}
+html_sidebars = {name: [] for name in ("index", "install", "guide", "method", "results", "search")}
 
 # A doctest in a Markdown page stands without a fence, so that pytest can run it; Markdown would read it as a quotation.
 DOCTEST = re.compile(r"^>>> .*\n(?:.+\n)*", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Discover handwritten digits that nobody labelled, with the estimator alone.
+"""Discover handwritten digits that have no labels, and compare with k-means.
 
 Finding: with 0 to 4 known (half of their images labelled) and 5 to 9 never seen, RPIM puts 94 % of the unlabelled
 images where they belong, and 98 % of the known digits; k-means on the same rows, 80 % and 77 %.

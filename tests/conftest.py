@@ -123,16 +123,24 @@ def make_transform():
     return make
 
 
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
+@pytest.fixture(scope="session")
+def rpim_command():
+    """``rpim``, built once: typer takes longer to build all commands than most of those here take to run."""
+    from typer.main import get_command
+
     from rpim.cli.main import app
 
+    return get_command(app)
+
+
+@pytest.fixture
+def command(rpim_command, capsys, monkeypatch, tmp_path):
+    """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
         with pytest.raises(SystemExit) as end:
-            app([str(argument) for argument in arguments])
+            rpim_command([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
 

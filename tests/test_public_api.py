@@ -8,8 +8,6 @@ import pytest
 
 import rpim
 
-numpydoc_validate = pytest.importorskip("numpydoc.validate")
-
 CHECKS = {
     "GL01", "GL02", "GL03", "GL05", "GL06", "GL07", "GL08",  # a docstring, its lines and its sections
     "SS01", "SS03", "SS04", "SS05", "SS06",  # a summary: one line, a sentence
@@ -31,6 +29,7 @@ def members(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_docstrings_have_the_sections_of_numpydoc(name):
+    numpydoc_validate = pytest.importorskip("numpydoc.validate")  # imports Sphinx
     problems = [
         f"{path}: {code} {message}"
         for path in [f"rpim.{name}", *members(name)]

@@ -2,8 +2,8 @@
 Before and after: a map of the rows
 ===================================
 
-Left, what a fit gets: embeddings, of which some are labelled. Right, what it gives: a class for every row, and
-embeddings refined by the learned transformation h. Both maps are the first two principal components.
+Left, the input: embeddings, some of them labelled. Right, the output: a class for every row, and embeddings refined by
+the learned transformation h. Both maps are the first two principal components.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ from rpim import RPIM, gcd_accuracy
 
 X, truth = load_digits(n_class=6, return_X_y=True)
 labelled = (truth < 4) & (np.random.RandomState(0).rand(len(truth)) < 0.3)
-y = np.where(labelled, truth, -1)  # 0 to 3 are known by 30 % of their rows; 4 and 5 are new
+y = np.where(labelled, truth, -1)  # 30 % of 0 to 3 are labelled; 4 and 5 are new
 
 model = RPIM(n_classes=6, n_members=8, random_state=0).fit(X, y)
 accuracy = gcd_accuracy(truth[~labelled], model.labels_[~labelled], known=range(4))
@@ -38,7 +38,7 @@ for name in model.classes_:
     face = "none" if new else colours[name]
     rows = after[model.labels_ == name].T
     right.scatter(*rows, s=12, facecolors=face, edgecolors=[colours[name]], label=f"{name} (new)" if new else name)
-right.set_title(f"After: {accuracy.all:.0%} of the unlabelled rows right")
+right.set_title(f"After: {accuracy.all:.0%} of the unlabelled rows correct")
 for axis in (left, right):
     axis.set(xticks=[], yticks=[])
     axis.legend(fontsize="small", loc="best", framealpha=0.8)

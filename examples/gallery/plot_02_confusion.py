@@ -1,9 +1,9 @@
 """
-Known against new: where rows go wrong
-======================================
+Confusion of known and new classes
+==================================
 
-Methods without a balance between classes put rows of new classes into known ones, or the other way round. A confusion
-matrix with the known classes first shows it in four blocks.
+Methods that do not balance the classes assign rows of new classes to known ones, or the reverse. A confusion matrix
+with the known classes first shows it in four blocks.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ y = np.where(labelled, truth, -1)
 
 
 def matched_counts(found):
-    """Rows of each true class (down) in each found one (across), new classes in the order of the best matching."""
+    """Count the rows by true and found class, with new classes in the order of the best matching."""
     counts = confusion_matrix(truth[~labelled], found[~labelled], labels=range(10))
     order = np.arange(10)
     order[5:] = 5 + linear_sum_assignment(counts[5:, 5:], maximize=True)[1]

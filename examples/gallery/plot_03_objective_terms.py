@@ -3,8 +3,8 @@ What each term of the objective does
 ====================================
 
 RPIM's objective has a cross-entropy on the labels, the marginal entropy M (classes are evenly used), the conditional
-entropy C (predictions are confident), pseudo-labels L_R, mixed labels L_S and a transformation h. Each is switched off
-in turn here, in single fits, so that the committee does not average the difference away.
+entropy C (predictions are confident), pseudo-labels L_R, mixed labels L_S and a transformation h. Here each is switched
+off, or C made stronger, in single fits, because a committee would average out the difference.
 """
 
 import matplotlib.pyplot as plt
@@ -40,8 +40,7 @@ def scores(parameters):
 table = {name: scores(parameters) for name, parameters in VARIANTS.items()}
 
 # %%
-# On data this small, most terms are worth a few points, and some nothing. See :doc:`/results` for the ablation on real
-# embeddings.
+# On such small data most terms change little. :doc:`/results` has the ablation on real embeddings.
 
 figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
 for k, (part, colour) in enumerate(zip(["All", "Known", "Unknown"], ["#444444", "#0072b2", "#e69f00"], strict=True)):

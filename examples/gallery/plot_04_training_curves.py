@@ -2,8 +2,8 @@
 The terms of the objective during training
 ==========================================
 
-`history_` has every term of the objective at each step. M falls towards -log K as all K classes come into use, C falls
-as predictions become confident, and the share of rows with a confident pseudo-label rises.
+`history_` has every term of the objective at each step. M falls towards -log K as all K classes are used, C falls as
+predictions become confident, and the share of rows with a confident pseudo-label rises.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Classes of different sizes
 ==========================
 
-The objective prefers evenly used classes. With a long tail that is wrong, and large classes are split. By default
-(`class_sizes="auto"`) the committee looks at the sizes of the initial clusters and uses them where they differ much.
+The objective prefers classes of equal size. With a long tail this assumption splits large classes. By default
+(`class_sizes="auto"`) the committee uses the sizes of the initial clusters if they differ much.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 How many classes are there?
 ===========================
 
-`estimate_n_classes` counts from the share of labelled rows among the neighbors of labelled rows, and gives a 95 %
-interval. Here the true number is varied; the first half of the classes is known.
+`estimate_n_classes` uses the share of labelled rows among the neighbors of labelled rows, and gives a 95 % interval.
+Here the true number varies, and half of the classes are known.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ for n in numbers:
     counts.append(estimate_n_classes(X, np.where(labelled, truth, -1), random_state=0))
 
 # %%
-# It assumes that new classes are, on average, as large as known ones. Here they are.
+# It assumes that new classes are, on average, as large as known ones, as they are here.
 
 figure, axis = plt.subplots(figsize=(5, 4.2), layout="constrained")
 middle = np.array([count.n_classes for count in counts])

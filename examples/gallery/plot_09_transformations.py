@@ -3,8 +3,8 @@ The transformation h
 ====================
 
 PIM trains prototypes on the embeddings as they are (`h="none"`). RPIM also learns a transformation h of the embedding;
-its default is the semantic bias, x + Bx + b scaled to unit length. The maps show the refined embeddings of the same
-rows under four of them, after single fits.
+its default is the semantic bias, x + Bx + b scaled to unit length. The maps show the refined embeddings of four
+transformations after single fits.
 """
 
 import matplotlib.pyplot as plt

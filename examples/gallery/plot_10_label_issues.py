@@ -21,7 +21,7 @@ y[wrong] = (y[wrong] + random.randint(1, 5, len(wrong))) % 5
 model = RPIM(10, n_members=8, random_state=0).fit(digits.data, y)
 reported = [issue.row for issue in model.label_issues_]
 hits = len(set(reported) & set(wrong.tolist()))
-print(f"{len(wrong)} labels are wrong; {len(reported)} were reported, {hits} of them rightly.")
+print(f"{len(wrong)} labels are wrong; {len(reported)} were reported, {hits} of these are wrong.")
 
 # %%
 # The most suspect rows, with the label given and the class suggested.

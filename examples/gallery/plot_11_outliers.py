@@ -2,8 +2,8 @@
 Rows that belong to no class
 ============================
 
-`outlier_scores` is large for rows that fit no class. `abstain` leaves the given share of the unlabelled rows without a
-class: those with the largest scores.
+`outlier_scores` are large for rows that fit no class. `abstain` leaves a share of the unlabelled rows without a class:
+those with the largest scores.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Rows on disk
 ============
 
-With `RowFiles` the rows stay in their files. The fit starts from a sample that fits into the memory budget, and then
-trains on all rows, block by block. Here the budget is made so small that only a part of the rows may be held.
+With `RowFiles` the rows stay in their files. The committee is trained on a sample that fits into the memory budget, and
+its head on all rows, block by block. Here the budget is so small that only a part of the rows fits.
 """
 
 import tempfile

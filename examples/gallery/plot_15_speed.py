@@ -2,7 +2,7 @@
 Time and rows
 =============
 
-The cost of a fit grows about linearly with the rows. A committee costs more than its members alone, because it also
+The time of a fit grows at most linearly with the rows. A committee takes longer than its members, because it also
 compares their votes and the neighbors of each row. Members see at most 50,000 rows, or 100 per class.
 """
 

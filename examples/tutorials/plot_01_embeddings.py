@@ -2,15 +2,15 @@
 Embeddings and scikit-learn
 ===========================
 
-You have an array of embeddings and some labels. We discover the digits that nobody labelled, look at how reliable the
-result is, and save it.
+You have an array of embeddings and some labels. We discover digits that have no labels, check how reliable the result
+is, and save it.
 """
 
 # %%
 # The data
 # --------
 # The rows are the 64 pixels of handwritten digits. Digits 0 to 4 are known: half of their rows have a label. No row of
-# 5 to 9 has one. -1 says that a row is unlabelled; None, NaN and "" do too.
+# 5 to 9 has one. An unlabelled row has the label -1, None, NaN or "".
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,7 +34,7 @@ print("known:", model.known_classes_, "new:", model.new_classes_)
 
 # %%
 # `labels_` has a class for every row. Labelled rows keep their label. New classes have the next free integers; with
-# string labels they are called new-1, new-2 and so on. What they mean is for you to say:
+# string labels they are called new-1, new-2 and so on. Their most typical rows show what they are:
 
 figure, axes = plt.subplots(5, 10, figsize=(7, 3.8), layout="constrained")
 confidence = model.predict_proba(X).max(axis=1)
@@ -60,7 +60,7 @@ for name, stability in zip(model.classes_, model.stability_, strict=True):
 print("labels that are probably wrong:", len(model.label_issues_))
 
 # %%
-# A class with a stability below 60 % is one that the members of the committee do not agree about. Inspect its rows.
+# If the stability of a class is below 60 %, the members of the committee disagree about it: inspect its rows.
 #
 # Here the truth is known, so the result can be scored. GCD accuracy matches found with true classes once, and counts
 # the unlabelled rows:
@@ -104,7 +104,7 @@ print(again)
 # %%
 # The number of classes
 # ---------------------
-# `estimate_n_classes` gives a 95 % interval. Ten classes are few for it, so the interval is wide.
+# `estimate_n_classes` gives an estimate with a 95 % interval. The digits are well separated, so the interval is narrow.
 
 from rpim import estimate_n_classes
 

@@ -2,8 +2,8 @@
 Questions to a bank
 ===================
 
-You have texts, some of them labelled. We embed 120 questions to a bank, of which five intents are known, and find the
-others, with keywords and names. The encoder comes with the extra `text-offline` and needs no network.
+You have texts, some of them labelled. We embed 120 questions to a bank, recognize five known intents, and discover the
+others, with keywords and suggested names. The encoder comes with the extra `text-offline` and needs no network.
 
 The same in the terminal::
 
@@ -15,8 +15,8 @@ The same in the terminal::
 # Embed
 # -----
 # `read_source` reads a table with a column `text` and a column `label`, which is empty where a row is unlabelled.
-# `embed` writes the embeddings to a file. All other columns are kept as metadata; here the true intent is one of them,
-# so that we can check the result. No method looks at it.
+# `embed` writes the embeddings to a file. All other columns are kept as metadata, which no method uses; here the true
+# intent is one of them, so that we can check the result.
 
 import tempfile
 from pathlib import Path
@@ -34,7 +34,7 @@ print(features, "in", round(report.seconds), "s")
 # %%
 # Discover
 # --------
-# There are eight intents. With so few rows the estimate of the number is rough, so we give it.
+# There are eight intents. With so few rows an estimate of the number is rough, so we give it.
 
 from rpim import RPIM, Discovery
 
@@ -50,7 +50,7 @@ for one in discovery.classes_table():
 #
 # Read the rows
 # -------------
-# The most typical questions of each new class come first in confidence, the doubtful ones last.
+# For each new class, the three questions with the highest confidence, and the one with the lowest.
 
 import numpy as np
 
@@ -84,4 +84,4 @@ plt.show()
 
 # %%
 # Next: `discovery.save("run")`, then `rpim explore run` in the terminal to rename, merge and correct the classes in the
-# browser, or `write_report(discovery, "report.html", features=features)` for a page to send around.
+# browser, or `write_report(discovery, "report.html", features=features)` for a page to share.

@@ -2,15 +2,15 @@
 Classes that keep coming
 ========================
 
-Rows arrive in batches, and some batches bring classes that nobody has seen. `extend` adds them to a model without
-the rows of earlier batches: it keeps a few exemplars of each class.
+Rows arrive in batches, and some batches bring classes that the model has not seen. `extend` adds these classes without
+the rows of earlier batches: the model keeps a few exemplars of each class.
 """
 
 # %%
 # The stream
 # ----------
-# Twelve classes; eight of them in the first batch, of which five are known by some labels. Each later batch brings
-# rows of all classes so far, and two classes more.
+# Eight of twelve classes are in the first batch, and five of these have labels. Each later batch brings rows of all
+# classes so far, and two more classes.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,8 +29,8 @@ y = np.where(labelled, truth, -1)
 # %%
 # Fit, then extend
 # ----------------
-# A model that only predicts has to put the rows of a new class somewhere. `extend` asks how unfamiliar the rows are and
-# how many classes the unfamiliar ones form, and adds those. Names of existing classes do not change.
+# A model that only predicts assigns the rows of a new class to old classes. `extend` estimates how many classes the
+# unfamiliar rows form, and adds them. Names of existing classes do not change.
 
 model = RPIM(n_classes=8, random_state=0).fit(X[first], y[first])
 frozen = RPIM(n_classes=8, random_state=0).fit(X[first], y[first])
@@ -67,4 +67,4 @@ more, more_truth = make_blobs(300, n_features=32, centers=12, cluster_std=3.0, r
 name = model.predict(more)[more_truth == 11][0]
 given = np.where((more_truth == 11) & (np.arange(300) % 2 == 0), name, -1)
 model.extend(more, given)
-print("class", name, "is now a known one:", name in model.known_classes_)
+print("class", name, "is now known:", name in model.known_classes_)

@@ -2,8 +2,8 @@
 Find wrong labels
 =================
 
-Labels are made by people, and some are wrong. Every label is predicted by members of the committee that did not see it;
-labels that they contradict are listed. We plant errors, find them, correct them, and refit.
+Some of your labels may be wrong. Every label is predicted by members of the committee that did not see it, and labels
+that they contradict are listed. We plant errors, find them, correct them, and refit.
 """
 
 # %%
@@ -38,8 +38,8 @@ found = np.isin(wrong, reported).sum()
 print(f"{len(reported)} reported; {found} of the {len(wrong)} wrong labels are among them.")
 
 # %%
-# `label_quality_` ranks all labels, if you want to look further than the list. The curves show which share of the wrong
-# labels one has seen after reading that many, and after reading in a random order.
+# `label_quality_` ranks all labels, if you want to read more than the list. The curve shows the share of the wrong
+# labels found after reading the labels of lowest quality.
 
 order = given[np.argsort(model.label_quality_[given])]
 seen = np.cumsum(np.isin(order, wrong)) / len(wrong)
@@ -66,3 +66,7 @@ hidden = ~np.isin(np.arange(len(X)), given)
 for name, one in [("with wrong labels", model), ("corrected", refit)]:
     print(f"{name}: {gcd_accuracy(truth[hidden], one.labels_[hidden], known=range(5))}")
 print("wrong labels left:", int((corrected[given] != truth[given]).sum() - (corrected[given] == -1).sum()))
+
+# %%
+# Here corrected labels gain on known classes only. Some wrong labels are left: not all were reported, and accepting all
+# suggestions also changed some correct labels.

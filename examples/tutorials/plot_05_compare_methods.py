@@ -3,14 +3,14 @@ Compare methods on your data
 ============================
 
 Which method is best on *your* embeddings? Hide some classes that you know, run the methods, and see which one finds
-them. No true class of an unlabelled row is needed.
+them. You need no true classes of unlabelled rows.
 """
 
 # %%
 # Hide known classes
 # ------------------
-# You have labels for some classes. We pretend that a part of these classes is new: their labels are hidden, and so are
-# half of the labels of the others. Several draws show how much chance is in it.
+# You have labels for some classes. We treat half of these classes as new: their labels are hidden, and so are half of
+# the labels of the others. Several draws show the variance.
 
 import warnings
 
@@ -72,5 +72,5 @@ for name, results in scores.items():
     print(f"{name:13} All {np.mean([one.all for one in results]):.1%}")
 
 # %%
-# With files and more seeds, use ``rpim benchmark features.npz -o compared``: it runs each method in a process of its
-# own, resumes where it was interrupted, and writes tables and a page of figures.
+# For files and more seeds, use ``rpim benchmark features.npz -o compared``: it runs each method in its own process,
+# resumes after an interruption, and writes tables and a page of figures.

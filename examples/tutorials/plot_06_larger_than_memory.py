@@ -2,8 +2,8 @@
 Rows too large for memory
 =========================
 
-You have more rows than fit into memory, in `.npy` or `.parquet` files. `RowFiles` leaves them there: the fit reads them
-in blocks, and so does the prediction.
+You have more rows than fit into memory, in `.npy` or `.parquet` files. With `RowFiles` they stay there: fit and
+prediction read them in blocks.
 """
 
 # %%
@@ -35,8 +35,8 @@ print(rows.shape, rows.dtype, "in", len(rows.files), "files")
 # %%
 # Fit
 # ---
-# `memory` is what the fit may use in all. The committee is trained on a sample of up to 50,000 rows, and the head on
-# all rows, with a pass over the files for each step. `sample_rows_` says how many rows were held in memory.
+# `memory` is the memory budget of the whole fit. The committee is trained on a sample of up to 50,000 rows (or 100 per
+# class), and the head on all rows, block by block. `sample_rows_` is the number of rows that were held in memory.
 
 model = RPIM(n_classes=16, n_members=4, random_state=0).fit(rows, y)
 print(model.sample_rows_, "rows in memory;", gcd_accuracy(truth[~labelled], model.labels_[~labelled], known=range(8)))
@@ -47,7 +47,7 @@ print(model.sample_rows_, "rows in memory;", gcd_accuracy(truth[~labelled], mode
 #
 # Predict a file
 # --------------
-# `Predictor` needs the run folder alone, and reads the new rows in blocks.
+# `Predictor` only needs the run folder, and reads the new rows in blocks.
 
 features = FeatureSet.from_arrays(rows, labels=y)
 Discovery.from_fit(model, features).save(folder / "run")
@@ -57,7 +57,7 @@ Predictor.load(folder / "run").assign_file(folder / "new.npy", folder / "classes
 print((folder / "classes.csv").read_text().splitlines()[:3])
 
 # %%
-# The confidence of the rows, known and new classes apart:
+# The confidence of the rows in known and in new classes:
 
 confidence = model.predict_proba(X).max(axis=1)
 new_rows = np.isin(model.labels_, model.new_classes_)

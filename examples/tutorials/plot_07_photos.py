@@ -2,8 +2,8 @@
 Photos in folders
 =================
 
-You have a folder of images; those that somebody sorted are in subfolders. We embed them, find the classes of the
-others, and look at the new ones. The encoder comes with the extra `images-offline` and needs no network.
+You have a folder of images, some of them sorted into subfolders. We embed them, find the classes of the others, and
+look at the new classes. The encoder comes with the extra `images-offline` and needs no network.
 
 The same in the terminal::
 
@@ -15,7 +15,7 @@ The same in the terminal::
 # A folder of images
 # ------------------
 # The images are drawn here, so that nothing has to be downloaded: five kinds of scenes, in varying colours, places and
-# sizes. Three kinds are known, by eight images each. All other images are in a folder called `unlabelled`.
+# sizes. Three kinds are known, with eight labelled images each. All other images are in a folder called `unlabelled`.
 
 import tempfile
 from pathlib import Path
@@ -72,8 +72,9 @@ for place in sorted(photos.iterdir()):
 # %%
 # Embed
 # -----
-# The labels are the names of the subfolders. The paths are kept; here they tell the truth, and no method reads them. In
-# the terminal, DINOv2 is the default where the Hugging Face hub can be reached; ``--encoder`` names another one.
+# The labels are the names of the subfolders. The paths are kept, and no method uses them; here they contain the true
+# class. In the terminal, DINOv2 is the default if the Hugging Face hub can be reached; ``--encoder`` chooses another
+# one.
 
 from rpim import FeatureSet, embed, read_source
 
@@ -96,8 +97,8 @@ for one in discovery.classes_table():
 # %%
 # Look at them
 # ------------
-# Six unlabelled images of each class, the most confident first, and the least confident one at the end. The report and
-# the explorer show the same. Drawings are easy: expect doubtful rows among real photographs.
+# The six most confident unlabelled images of each class, and the least confident one. The report and the explorer show
+# the same. Drawings are easy: expect doubtful rows among real photographs.
 
 figure, axes = plt.subplots(5, 7, figsize=(7.5, 5.6), layout="constrained")
 for line, name in zip(axes, model.classes_, strict=True):
@@ -110,10 +111,10 @@ for line, name in zip(axes, model.classes_, strict=True):
 plt.show()
 
 # %%
-# Check, and give them names
-# --------------------------
-# Nobody has named the new classes. In the explorer you rename them (``rpim explore run``); in Python, label some of
-# their rows and refit. Then all classes are known, and confidence is calibrated on all of them.
+# Check and name them
+# -------------------
+# The new classes have no names yet. Rename them in the explorer (``rpim explore run``), or label some of their rows in
+# Python and refit. Then all classes are known, and confidence is calibrated on all of them.
 
 from rpim import gcd_accuracy
 

@@ -3,8 +3,8 @@ On Ray
 ======
 
 You have more rows than one machine can hold, or several machines. Within `on_ray`, each worker has a shard of the rows,
-and only sums over rows are exchanged, so the result is that of one process. Here Ray runs on this machine, with one
-worker, for as long as the script needs it. The extra is `ray`.
+and only sums over rows are exchanged, so the result is that of one process. Here Ray runs on this machine with one
+worker. The extra is `ray`.
 
 The same in the terminal::
 
@@ -39,9 +39,9 @@ for number, part in enumerate(np.array_split(X.astype(np.float32), 3)):
 # %%
 # Fit on Ray
 # ----------
-# `on_ray` starts Ray, or connects to a cluster by its address, and stops or leaves it at the end of the block. `spread`
-# takes `RowFiles` or an array. A small committee is enough here: its members run as tasks, and the head that they are
-# distilled into is trained on all shards together.
+# `on_ray` starts Ray, or connects to a cluster by its address. At the end of the block it stops Ray, or disconnects.
+# `spread` takes `RowFiles` or an array. The members of the committee run as tasks, and the distilled head is trained on
+# all shards together.
 
 import time
 

@@ -2,8 +2,8 @@
 No labels at all
 ================
 
-You have rows, and nobody has labelled any. We find groups, look at them, name those that we recognize, and refit. The
-second fit is an ordinary discovery: it has known classes, and finds the others.
+None of your rows is labelled. We find groups, look at them, name those that we recognize, and refit. The second fit is
+an ordinary discovery: it has known classes, and finds the others.
 
 The same in the terminal::
 
@@ -15,8 +15,8 @@ The same in the terminal::
 # %%
 # Find groups
 # -----------
-# Without `y`, or with `y` that has no label, all classes are new. Their number is estimated. Nothing is known about the
-# accuracy, since no label can be held out.
+# Without labels all classes are new, and their number is estimated. No label can be held out, so there is no expected
+# accuracy.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,12 +30,12 @@ model = RPIM(random_state=0).fit(X)
 print(len(model.classes_), "groups; expected accuracy:", model.expected_accuracy_)
 
 # %%
-# The estimate counts groups that are found again in halves of the rows. It misses classes that are hard to separate:
-# for fine classes it is far too small. See :doc:`/results`. If you know the number, give it as `n_classes`.
+# The estimate counts groups that are reproducible on halves of the rows. It misses classes that are hard to separate,
+# so for fine classes it is far too small (:doc:`/results`). If you know the number, give it as `n_classes`.
 #
 # Look at them
 # ------------
-# The eight most confident rows of each group, and its stability: the share to which the members of the committee agree
+# The eight most confident rows of each group, its size, and its stability: how well the members of the committee agree
 # about it.
 
 confidence = model.predict_proba(X).max(axis=1)
@@ -51,9 +51,9 @@ plt.show()
 # %%
 # Name what you recognize
 # -----------------------
-# A stable group is mostly one class: it gets a name by a look at its rows. We label thirty of its rows. In an unstable
-# group, several digits are mixed: there, ten rows are read and labelled one by one. A person would do both by eye; this
-# script looks up the true digits.
+# A stable group is mostly one class. We name it, which labels thirty of its rows at once. An unstable group mixes
+# several digits, so we label ten of its rows one by one. A person would look at the images; this script looks up the
+# true digits.
 #
 # Label rows *at random* within a group, not the most typical ones: the estimated number of classes, the expected
 # accuracy and the calibration of the confidence assume that the labelled rows of a class are like its other rows.
@@ -72,9 +72,9 @@ print({str(name): int((y == name).sum()) for name in np.unique(y) if name})
 # %%
 # Refit
 # -----
-# Now some rows are labelled, and reading showed ten digits. The fit knows these classes, its confidence is calibrated
-# on labels that members did not see, and it says what accuracy to expect. The labels of a stable group were given at
-# once, so some are wrong; they are listed.
+# Now some rows are labelled, and we have seen ten digits. The confidence is calibrated on labels that members did not
+# see, and there is an expected accuracy. The rows of a stable group got one label together, so some labels are wrong;
+# they are listed.
 
 refit = RPIM(n_classes=10, random_state=0).fit(X, y)
 print("known:", ", ".join(refit.known_classes_))
@@ -82,7 +82,7 @@ print(f"expected accuracy: {refit.expected_accuracy_:.0%}")
 print(len(refit.label_issues_), "labels are probably wrong")
 
 # %%
-# Here the truth is known. Without labels, accuracy is that of the best match of groups and digits.
+# Here the true digits are known. The accuracy of the groups is that of their best match with digits.
 
 hidden = y == ""
 for title, found, known in [("groups", model.labels_, []), ("after naming", refit.labels_, refit.known_classes_)]:
@@ -93,7 +93,7 @@ print((y != "").sum(), "labels were given, most of them thirty at a time")
 # Why at random?
 # --------------
 # With labels, the number of classes is estimated from the share of labelled rows among the neighbors of labelled rows.
-# Typical rows lie close together, so this share says little about the class. We label thirty rows of each stable group,
+# Typical rows lie close together, so this share is not that of the class. We label thirty rows of each stable group,
 # once at random and once the most typical ones, and estimate:
 
 from rpim import estimate_n_classes

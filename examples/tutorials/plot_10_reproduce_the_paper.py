@@ -46,10 +46,9 @@ print(features)
 # %%
 # As published
 # ------------
-# The published procedure searches lambda and the weight decay by trainings of 1000 steps, and starts from the best of
-# 100 restarts of k-means. To keep this page quick, `max_iter` and `n_init` are smaller. The preset allows this, since
-# they are the cost of the procedure; a parameter that contradicts it is an error. Leave both out to reproduce the
-# paper.
+# The published procedure searches lambda and the weight decay with trainings of 1000 steps, and initializes from the
+# best of 100 restarts of k-means. To keep this page quick, `max_iter` and `n_init` are smaller here; leave both out to
+# reproduce the paper. A parameter that contradicts the preset is an error.
 
 from rpim import PIM, RPIM
 

@@ -1,9 +1,9 @@
 """
-Spread labels, seek nothing new
-===============================
+All classes are known
+=====================
 
-Sometimes all classes are known, and you only want to label the rest. With `n_classes` equal to the number of known
-classes nothing new is sought: every row gets one of the given labels, with a confidence, and wrong labels are found.
+You know all classes and only want to label the other rows. With `n_classes` equal to the number of known classes, no
+new classes are sought: every row gets one of the given labels, with a confidence, and wrong labels are found.
 
 The same in the terminal, where 10 is the number of classes in the labels::
 
@@ -14,7 +14,7 @@ The same in the terminal, where 10 is the number of classes in the labels::
 # %%
 # Few labels of every class
 # -------------------------
-# All ten digits are known, by five labelled rows each.
+# Each of the ten digits has five labelled rows.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -43,7 +43,7 @@ print(f"expected from held-out labels: {model.expected_accuracy_:.1%}")
 # Compare with scikit-learn
 # -------------------------
 # All classes are known, so plain accuracy can be computed, and scikit-learn's methods apply. On the digits, label
-# spreading is good too: it follows chains of similar rows. Compare on your own data.
+# spreading is better: it follows chains of similar rows. Compare on your own data.
 
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
@@ -59,8 +59,7 @@ for name, other in others.items():
 # %%
 # Use the confidence
 # ------------------
-# Accept the rows above a confidence, and give the others to a person. The curves show the accuracy on the accepted
-# rows.
+# Accept rows above a confidence, and have a person label the others. The curves show the accuracy on the accepted rows.
 
 figure, axis = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 share = np.arange(1, hidden.sum() + 1) / hidden.sum()
@@ -75,11 +74,11 @@ axis.legend(loc="lower left")
 plt.show()
 
 # %%
-# What if there is a class that nobody labelled?
-# ----------------------------------------------
-# Then its rows get one of the given labels as well. If you are not sure, leave `n_classes` out: the number of classes
-# is estimated, and :doc:`plot_01_embeddings` is the tutorial to read. Outlier scores help too: `abstain=0.05` leaves
-# the 5 % of the rows that fit the classes least without a class.
+# What if a class has no labels?
+# ------------------------------
+# Then its rows get one of the given labels, too. If you are not sure, leave `n_classes` out, so that the number of
+# classes is estimated (:doc:`plot_01_embeddings`). Outlier scores help too: `abstain=0.05` leaves the 5 % of the rows
+# with the largest scores without a class.
 
 careful = RPIM(n_classes=10, abstain=0.05, random_state=0).fit(X, y)
 given = hidden & (careful.labels_ != -1)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         SelfTraining,
         SpreadLabels,
     )
+    from rpim.estimators.fitted import gcd_scorer
     from rpim.estimators.objective import InfoMaxObjective
     from rpim.estimators.rpim import estimate_n_classes
-    from rpim.estimators.scoring import gcd_scorer
     from rpim.explorer.from_python import explore
     from rpim.metrics import expected_calibration_error, gcd_accuracy
     from rpim.report.figures import (
@@ -111,9 +111,9 @@ _MODULES = {
         "SelfTraining",
         "SpreadLabels",
     ],
+    "estimators.fitted": ["gcd_scorer"],
     "estimators.rpim": ["estimate_n_classes"],
     "estimators.objective": ["InfoMaxObjective"],
-    "estimators.scoring": ["gcd_scorer"],
     "explorer.from_python": ["explore"],
     "metrics": ["expected_calibration_error", "gcd_accuracy"],
     "report.figures": [

@@ -168,10 +168,10 @@ def adjusted_rand_index(truth: ArrayLike, predicted: ArrayLike) -> float:
 def expected_calibration_error(
     confidence: ArrayLike, right: ArrayLike, n_bins: int = 15, weights: ArrayLike | None = None
 ) -> float:
-    """How far the probability of the likeliest class is from the share of rows for which it is right (ECE).
+    """Expected calibration error (ECE): the gap between confidence and accuracy.
 
-    Rows are put into bins of equal width by their confidence; the gaps between mean confidence and the share of right
-    rows are averaged over the bins, weighted by their rows (Naeini et al., AAAI 2015; Guo et al., ICML 2017).
+    Rows are binned by confidence, in bins of equal width. The gaps between mean confidence and accuracy are averaged
+    over the bins, weighted by their rows (Naeini et al., AAAI 2015; Guo et al., ICML 2017).
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def expected_calibration_error(
     n_bins : int
         Number of bins.
     weights : array-like of shape (n,), optional
-        What a row counts; one each where not given.
+        Weight of each row; 1 by default.
 
     Returns
     -------

@@ -8,33 +8,38 @@ import sys
 import pytest
 
 from rpim._common.errors import InputError
-
-exceptions = pytest.importorskip("ray.exceptions", reason="ray is not installed")
-
-from rpim._common.ray import explain_ray_errors  # noqa: E402
+from rpim._common.ray import explain_ray_errors
 
 pytestmark = pytest.mark.ray
 
 
+@pytest.fixture
+def exceptions():
+    """Ray's, imported when a test needs them: importing Ray takes seconds."""
+    return pytest.importorskip("ray.exceptions", reason="ray is not installed")
+
+
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("name", "said", "message"),
     [
-        (exceptions.ObjectStoreFullError("no room"), "The object store of Ray is full: start Ray with a larger"),
-        (exceptions.OutOfDiskError("no room"), "and so is the disk to which it moves what does not fit: start"),
-        (exceptions.OutOfMemoryError("killed"), "has run out of memory: ask for fewer workers"),
-        (exceptions.WorkerCrashedError(), "A worker was lost, for want of memory or disk perhaps"),
-        (exceptions.ActorDiedError(), "A worker was lost, for want of memory or disk perhaps"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"A disk of the cluster is full \(\[Errno 28\]"),
-        (exceptions.RaySystemError("gone"), r"The cluster was lost \(System error: gone\): call it again"),
+        ("ObjectStoreFullError", ["no room"], "The object store of Ray is full: start Ray with a larger"),
+        ("OutOfDiskError", ["no room"], "and so is the disk to which it moves what does not fit: start"),
+        ("OutOfMemoryError", ["killed"], "has run out of memory: ask for fewer workers"),
+        ("WorkerCrashedError", [], "A worker was lost, for want of memory or disk perhaps"),
+        ("ActorDiedError", [], "A worker was lost, for want of memory or disk perhaps"),
+        ("OSError", [errno.ENOSPC, os.strerror(errno.ENOSPC)], r"A disk of the cluster is full \(\[Errno 28\]"),
+        ("RaySystemError", ["gone"], r"The cluster was lost \(System error: gone\): call it again"),
     ],
 )
-def test_what_a_user_can_do_something_about_is_a_sentence(error, message):
+def test_what_a_user_can_do_something_about_is_a_sentence(exceptions, name, said, message):
+    error = getattr(exceptions, name, OSError)(*said)
+    assert type(error).__name__ == name
     with pytest.raises(InputError, match=message) as raised, explain_ray_errors():
         raise error
     assert "\n" not in str(raised.value)
 
 
-def test_what_was_raised_in_a_task_is_not_blamed_on_the_cluster():
+def test_what_was_raised_in_a_task_is_not_blamed_on_the_cluster(exceptions):
     def failed(cause):
         return exceptions.RayTaskError("work", "Traceback ...", cause)
 
@@ -67,6 +72,7 @@ with on_ray(workers=2) as spread:
 """
 
 
+@pytest.mark.usefixtures("exceptions")
 def test_a_disk_that_is_full_in_the_training(tmp_path):
     """A real one, of 100 kB: room for where the training starts, 48 kB, and not for where it ends as well."""
     unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c"]

@@ -168,6 +168,7 @@ def test_without_truth_nothing_is_measured():
     assert record["evaluated"] == 0
 
 
+@pytest.mark.slow
 def test_peak_memory_is_a_peak():
     before = peak_memory_mb()
     np.ones(200 * 2**17)  # 200 MB for a moment

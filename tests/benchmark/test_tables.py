@@ -81,6 +81,7 @@ def test_a_mean_over_fewer_seeds_says_so_and_wins_nothing():
         "**50.0**/**50.0**/**25.0** ±0.0",
         "90.0/90.0/45.0 (1 of 2 seeds)",
     ]
+    assert [row[2] for row in accuracy.rows] == ["50.0/50.0", "—"]
     assert notes(Results(records)) == ["Failed: pim on birds, seed 1: no luck"]
 
 

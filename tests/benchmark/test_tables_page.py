@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rpim import InputError
-from rpim._common.palette import palette
 from rpim.benchmark import cell, tables
 from rpim.benchmark.cell import Outcome, outcome_file, principal, read_outcome, sample_rows
 from rpim.benchmark.cells import digest
@@ -26,6 +25,7 @@ from rpim.benchmark.studies import Study
 from rpim.benchmark.tables import bold, render
 from rpim.metrics import gcd_accuracy
 from rpim.runs.evaluation import confusion, most_confused, taken_by
+from rpim.runs.maps import palette
 
 FAST = {"max_iter": 10, "n_members": 1, "n_init": 1, "trade_off": 0.1, "weight_decay": 0.01}
 TRUTH = np.repeat(np.arange(6), 20)

@@ -11,9 +11,9 @@ import pytest
 
 from rpim import Discovery, FeatureSet
 from rpim.core.checkpoint import Checkpoint, pack, unpack
-from rpim.data.formats.csv_file import CsvFile
+from rpim.data.formats.tables import CsvFile
 from rpim.estimators.objective import SCHEDULES
-from rpim.explorer.refit import plan, refit_run, write_job
+from rpim.explorer.background import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.decisions import Rename
 

@@ -10,7 +10,7 @@ import pytest
 
 from rpim import Discovery, FeatureSet
 from rpim._common.files import replacing
-from rpim.explorer.refit import plan, refit_run, write_job
+from rpim.explorer.background import plan, refit_run, write_job
 from rpim.explorer.workbench import Workbench
 from rpim.runs.run_folder import features_of
 

@@ -54,8 +54,10 @@ class InPlace:
 
 
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
-@pytest.mark.parametrize("h", ["none", "semantic-bias", "linear"])
-def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs, h, tol):
+@pytest.mark.parametrize(
+    ("h", "pipelined"), [("none", False), ("semantic-bias", False), ("semantic-bias", True), ("linear", False)]
+)
+def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs, h, pipelined, tol):
     x, truth = blobs([40] * 4, 12, spread=0.8)
 
     def head():
@@ -64,7 +66,8 @@ def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs
 
     def trained_history(trained, checkpoints, on_step=None):
         rows = InMemoryBlocks(x, truth[:60], 4)
-        return train(rows, trained, Objective(), Schedule(max_iter=75, tol=tol), on_step, checkpoints)
+        objective = Objective(pipelined=pipelined)
+        return train(rows, trained, objective, Schedule(max_iter=75, tol=tol), on_step, checkpoints)
 
     whole = head()
     history = trained_history(whole, None)

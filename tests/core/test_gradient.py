@@ -176,6 +176,28 @@ def test_probabilities_computed_again_are_the_same(name, which, make_transform, 
     assert all(torch.equal(again_gradients[key], value) for key, value in kept_gradients.items())
 
 
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("which", list(OBJECTIVES))
+def test_pipelined_sinkhorn_gives_the_same_gradient_once_the_head_rests(
+    which, cache, make_transform, monkeypatch, random_problem
+):
+    monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
+    x, labels, prototypes = random_problem(n=700, n_labelled=300)
+    objective = replace(OBJECTIVES[which], sinkhorn_iterations=3)
+    rows = InMemoryBlocks(x, labels, N_CLASSES, cache=cache)
+    factors = x.new_zeros(3, N_CLASSES)
+    head = Head(prototypes.clone(), make_transform("semantic-bias", N_FEATURES), TEMPERATURE)
+    first, _ = gradient(rows, head, objective, factors=factors)
+    assert first == gradient(rows, head, objective)[0], "the first step has all passes"
+    head.prototypes.mul_(0.7)
+    for _ in range(4):
+        value, gradients = gradient(rows, head, objective, factors=factors)
+    expected, slopes = gradient(rows, head, objective)
+    assert value == pytest.approx(expected, rel=1e-10)
+    for key, slope in slopes.items():
+        torch.testing.assert_close(gradients[key], slope, rtol=1e-8, atol=1e-11)
+
+
 def test_blocks_hold_every_row_once_and_its_label(monkeypatch, random_problem):
     monkeypatch.setattr(memory, "BLOCK_BYTES", 1)
     x, labels, _ = random_problem(n=700, n_labelled=300)

@@ -16,13 +16,17 @@ from rpim.core.kmeans import (
     PIM_RULE,
     Rule,
     _ward,
+    estimated_shares,
     kmeans,
     merged_clusters,
+    merged_start,
     nearest_centroid,
     plus_plus,
     restarts,
     semi_supervised_kmeans,
+    single_start,
 )
+from rpim.metrics import clustering_accuracy
 
 NOBODY = torch.empty(0, dtype=torch.long)
 
@@ -335,3 +339,61 @@ def test_the_published_rules_draw_one_row_for_a_seed_and_end_when_nothing_moves(
     again = nearest_centroid(x, run.centroids)[0]
     means = torch.stack([x[again == k].mean(dim=0) for k in range(5)])
     assert torch.allclose(means, run.centroids, atol=1e-6), "a fixed point of Lloyd's rounds"
+
+
+@pytest.fixture
+def problem(blobs):
+    """Two known classes of five, half of each labelled, the labelled rows first."""
+    x, truth = blobs([20, 20, 16, 12, 8], n_features=8)
+    labelled = torch.cat([torch.arange(0, 10), torch.arange(20, 30)])
+    rest = torch.tensor(sorted(set(range(len(x))) - set(labelled.tolist())))
+    rows = torch.cat([labelled, rest])
+    return x[rows], truth[labelled], truth[rows]
+
+
+def test_single_start(problem):
+    x, labels, truth = problem
+    found = single_start(x, labels, 5, n_init=10, generator=seeded())
+    nearest = torch.cdist(x, found.prototypes).argmin(dim=1)
+    assert (nearest[truth < 2] == truth[truth < 2]).all(), "known classes keep their number"
+    assert clustering_accuracy(truth.numpy(), nearest.numpy()) == 1.0
+    assert nearest.equal(found.labels)
+    for k in range(5):  # and each prototype is the mean of its blob
+        torch.testing.assert_close(found.prototypes[nearest[truth == k][0]], x[truth == k].mean(dim=0))
+
+
+def test_labelled_rows_stay_in_their_class(problem):
+    x, labels, truth = problem
+    x = x.clone()
+    x[0] = torch.eye(8)[7]  # nothing like its class
+    found = single_start(x, labels, 5, n_init=10, generator=seeded())
+    assert found.labels[0] == 0
+    for k in (0, 1):
+        torch.testing.assert_close(found.prototypes[k], x[truth == k].mean(dim=0))
+
+
+def test_the_same_seed_gives_the_same_start(problem):
+    x, labels, _ = problem
+    first, again = (single_start(x, labels, 5, n_init=2, generator=seeded()) for _ in range(2))
+    assert torch.equal(first.prototypes, again.prototypes)
+    assert torch.equal(first.labels, again.labels)
+
+
+def test_merged_start(problem):
+    x, labels, truth = problem
+    found = merged_start(x, labels, 5, generator=seeded())
+    assert torch.equal(found.prototypes, merged_clusters(x, labels, 5, generator=seeded()))
+    assert torch.equal(found.labels, torch.cdist(x, found.prototypes).argmin(dim=1)), "each row with the nearest one"
+    assert (found.labels[truth < 2] == truth[truth < 2]).all(), "known classes keep their number"
+    assert clustering_accuracy(truth.numpy(), found.labels.numpy()) == 1.0
+    assert found.shares("equal") is None
+    assert torch.equal(found.shares("estimated"), estimated_shares(found.labels, found.prototypes))
+
+
+def test_labelled_rows_are_pinned_in_a_merged_start(problem):
+    x, labels, _ = problem
+    x = x.clone()
+    x[0] = x[-1]  # it lies in another class
+    found = merged_start(x, labels, 5, generator=seeded())
+    assert int(torch.cdist(x[:1], found.prototypes).argmin()) != 0
+    assert torch.equal(found.labels[: len(labels)], labels)

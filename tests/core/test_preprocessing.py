@@ -1,5 +1,7 @@
 """From the user's rows to the rows that a head takes: any scale gives the same classes, and what suits the features."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -102,3 +104,15 @@ def nonnegative_blobs():
     truth = np.repeat([0, 1, 2], 30)
     X = np.abs(random.normal(size=(90, 12)) * 0.2) + 3.0 * np.eye(12)[truth]
     return X, np.where((truth < 2) & (np.arange(90) % 2 == 0), truth, -1)
+
+
+@pytest.mark.parametrize("normalize", [True, False, "sqrt"])
+def test_rows_in_half_precision_are_those_of_their_values(normalize):
+    given = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float16)
+    given[3], given[4] = 0.0, 6e-8  # a row without length, and one below the normal range
+    given.flags.writeable = False  # as pyarrow hands it over
+    preprocess = Preprocessing(normalize=normalize, components=None, device=CPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = preprocess(given)
+    assert found.equal(preprocess(given.astype(np.float32)))

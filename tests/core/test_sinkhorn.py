@@ -94,6 +94,7 @@ def test_equal_shares_are_no_shares():
     torch.testing.assert_close(pseudo_labels(q, shares=equal), pseudo_labels(q), rtol=1e-14, atol=0.0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 99), powers=st.lists(st.integers(-6, 6), min_size=6, max_size=6))
 def test_scaling_a_row_of_q_changes_nothing_in_the_limit(seed, powers):
@@ -167,3 +168,27 @@ def test_rows_spread_over_two_workers():
     for thread in threads:
         thread.join()
     torch.testing.assert_close(torch.cat([found[0], found[1]]), pseudo_labels(q), rtol=1e-12, atol=1e-14)
+
+
+def pipelined(q, factors, shares=None):
+    return module.pipelined_sinkhorn(lambda: [(slice(0, len(q)), q)], factors, len(q), len(q), shares=shares)
+
+
+@pytest.mark.parametrize("shares", [None, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)])
+def test_pipelined_iterations_of_scores_at_rest_are_those_of_sinkhorn(shares):
+    q, expected = scores(11, 3, sharpness=2.0), sinkhorn(scores(11, 3, sharpness=2.0), shares=shares)
+    factors = sinkhorn(scores(11, 3, seed=1), shares=shares).factors  # of other scores, a step before
+    for _ in range(3):  # each pass brings one more of the three iterations up to date
+        scaling, factors = pipelined(q, factors, shares)
+        assert not torch.allclose(scaling.largest, expected.largest, rtol=1e-6)
+    scaling, factors = pipelined(q, factors, shares)
+    torch.testing.assert_close(factors, expected.factors)
+    torch.testing.assert_close(scaling.rows, expected.rows)
+    torch.testing.assert_close(scaling.largest, expected.largest)
+
+
+def test_a_pipelined_class_without_mass_stays_finite():
+    q = torch.cat([scores(6, 2), torch.zeros(6, 1, dtype=torch.float64)], dim=1)
+    scaling, factors = pipelined(q, sinkhorn(q).factors)
+    assert factors.isfinite().all()
+    assert (scaling.pseudo_labels(q, slice(None)).sum(dim=1) - 1.0).abs().max() < 1e-12

@@ -7,7 +7,7 @@ import torch
 
 from rpim.core import row_blocks as engine_memory
 from rpim.core.head import Head
-from rpim.core.training import Schedule, distil, initial_head, matching_factor
+from rpim.core.training import Schedule, distil, factor_rows, initial_head, matching_factor
 from rpim.core.transforms import SemanticBias
 
 N, D, K = 40, 5, 3
@@ -144,13 +144,21 @@ def test_the_factor_between_two_heads_is_found(rows, factor):
     x, _ = rows
     teacher = a_head()
     head = Head(teacher.prototypes / factor, teacher.transform, teacher.temperature)  # less confident by the factor
-    assert matching_factor(head, teacher, x) == pytest.approx(factor, rel=5e-3)
+    assert matching_factor(head, x, teacher.proba_and_score(x)[0]) == pytest.approx(factor, rel=5e-3)
 
 
 def test_the_factor_has_bounds(rows):
     x, _ = rows
     teacher = a_head()
     sure = Head(1000.0 * teacher.prototypes, teacher.transform, teacher.temperature)
-    assert matching_factor(sure, teacher, x) == pytest.approx(1 / 5, rel=1e-2)
-    assert matching_factor(teacher, sure, x) <= 5.0 + 1e-9
-    assert math.isfinite(matching_factor(sure, sure, x))
+    said, said_surely = teacher.proba_and_score(x)[0], sure.proba_and_score(x)[0]
+    assert matching_factor(sure, x, said) == pytest.approx(1 / 5, rel=1e-2)
+    assert matching_factor(teacher, x, said_surely) <= 5.0 + 1e-9
+    assert math.isfinite(matching_factor(sure, x, said_surely))
+
+
+def test_the_rows_for_a_factor_are_spread_over_all():
+    assert len(range(100)[factor_rows(100)]) == 100
+    chosen = range(1_000_003)[factor_rows(1_000_003)]
+    assert 5_000 <= len(chosen) <= 5_100
+    assert chosen[-1] > 999_000

@@ -18,7 +18,7 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators import committee
+from rpim.estimators import members
 from rpim.estimators import problem as problem_module
 
 N, D, K, LABELLED = 2000, 64, 40, 400
@@ -64,6 +64,23 @@ def test_a_step_of_rpim_is_two_products_with_the_prototypes_and_two_with_the_bia
     small = 2 * (4 * K * D * D + 3 * D * D * D)  # products of parameters with each other
     sinkhorn = 2 * (6 * N * K + 2 * N * D)
     assert flops("semantic-bias", Objective()) <= 1.02 * (2 * (2 * N * K * D + 2 * N * D * D) + small + sinkhorn)
+
+
+@pytest.mark.parametrize(("pipelined", "expected"), [(True, [5, 2, 2, 2]), (False, [5, 5, 5, 5])])
+def test_a_pipelined_step_of_rpim_computes_the_logits_twice(pipelined, expected, monkeypatch):
+    rows, head = problem("semantic-bias")
+    rows = InMemoryBlocks(rows.x, rows.labels, K, cache=False)
+    passes = [0]
+    real = InMemoryBlocks.blocks
+
+    def counted(self):
+        passes[-1] += 1
+        return real(self)
+
+    monkeypatch.setattr(InMemoryBlocks, "blocks", counted)
+    objective = Objective(pipelined=pipelined)
+    train(rows, head, objective, Schedule(max_iter=4), lambda *_: passes.append(0))
+    assert passes[:-1] == expected
 
 
 def test_no_step_records_a_graph():
@@ -119,8 +136,8 @@ def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypa
     y = truth.numpy().copy()
     y[(truth > 3) | (torch.arange(len(x)) % 2 == 0)] = -1
     cached = []
-    real = committee.InMemoryBlocks
-    monkeypatch.setattr(committee, "InMemoryBlocks", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
+    real = members.InMemoryBlocks
+    monkeypatch.setattr(members, "InMemoryBlocks", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
     first = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached == [True] * 5, "four members, and one more that sees their votes"
     monkeypatch.setattr(problem_module, "default_memory_budget", lambda: 4 * 8 * 180 * 6 - 1)
@@ -130,6 +147,7 @@ def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypa
     torch.testing.assert_close(first.head_.prototypes, second.head_.prototypes)
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_whole_fit_are_counted(blobs, monkeypatch):
     # Sixteen members, and one more that sees their votes: forty steps each. More steps than this, and a fit has become
     # slower on every machine.

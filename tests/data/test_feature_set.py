@@ -24,8 +24,8 @@ from rpim.data import feature_set, row_files
 from rpim.data.feature_set import FeatureSet
 from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import feature_files
-from rpim.data.formats.csv_file import CsvFile, FeatureTable
 from rpim.data.formats.label_files import read_labels
+from rpim.data.formats.tables import CsvFile, FeatureTable
 from rpim.data.row_files import RowFiles
 
 X = np.array([[3.0, 4.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.25]], dtype=np.float32)
@@ -789,7 +789,7 @@ def test_pim_folder(tmp_path, inner):
         ({"mask_lab": np.array([0, 1, 2, 3])}, "mask_lab.npy is not a mask"),
         ({"mask_lab": np.zeros(4, "V1")}, "mask_lab.npy is not a mask"),
         ({"targets": np.array([0.5, 1, 2, 3])}, "targets.npy holds fractions: give the number"),
-        ({"targets": np.array([0.0, np.nan, 2, 3])}, "targets.npy holds fractions"),
+        ({"targets": np.array([0.0, np.nan, 2, 3])}, "targets.npy holds NaN or infinity: give the number"),
         ({"targets": np.array(["a", "b", "c", "d"])}, "targets.npy holds <U1 values"),
     ],
 )

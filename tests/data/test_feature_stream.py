@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rpim import FeatureSet, InputError
-from rpim._common.npy import ArrayStream
 from rpim.data.feature_stream import FeatureStream
 from rpim.data.formats import column_stream
+from rpim.data.formats.arrays import ArrayStream
 
 N = 23
 X = np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32)

@@ -21,7 +21,7 @@ from rpim.benchmark.entries import Split, known_classes
 from rpim.benchmark.protocol import Case, make_case, split_features
 from rpim.benchmark.raw_images import check_statistics, protocol_items
 from rpim.benchmark.results import PAPER_SETS
-from rpim.data.formats.pickles import load_pickle
+from rpim.data.formats.arrays import load_pickle
 from rpim.data.labels import unlabelled_rows
 from rpim.embedding.image_sets import READERS, gcds_hundred, read_image_set
 from rpim.embedding.weights import library
@@ -805,3 +805,29 @@ def test_finetune_warns_that_all_labels_of_a_benchmark_folder_are_used(command, 
     assert (code, len(seen)) == (0, 1)
     assert "every image of CUB_200_2011/images is labelled, and all labels are used" in err
     assert "give --data NAME=FOLDER" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("half", "next_options"), [("per-class", "--seeds 3"), ("gcd", "--labelled-half gcd")], ids=["per-class", "gcd"]
+)
+def test_fine_tuning_by_the_protocol_to_its_end(command, monkeypatch, half, next_options):
+    """The command that it names next benchmarks the tuned encoder on the same labels."""
+    timm = library("timm")
+    monkeypatch.setattr("rpim.embedding.tuning.HIDDEN", 32)
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), "vit.safetensors")
+    make_cub(Path("CUB_200_2011"), n_classes=4, per_class=6)
+    protocol = ("--data", "cub=CUB_200_2011", "--splits", str(gcds_list()))
+    quick = ("--encoder", "test_vit", "--weights", "vit.safetensors", "--epochs", "1", "--batch-size", "8")
+    given = ("--seed", "3", "--labelled-half", half, "--views", "0")
+    code, out, _ = command("finetune", *protocol, *quick, *given, "-o", "tuned.safetensors")
+    assert code == 0
+    assert out.startswith("24 images, 6 of them with a label (2 classes).\n"), (
+        "half of the known ones, none for testing"
+    )
+    *_, last = out.splitlines()
+    shown = " ".join(protocol)
+    assert last == f"Next: rpim benchmark {shown} {next_options} --encoder tuned.safetensors -o OUT"
+    code, out, err = command(*last.split()[2:], "--methods", "kmeans", "--jobs", "1")
+    assert (code, err) == (0, "")
+    assert "methods saw its 24 rows called train alone; 4 called test were predicted afterwards" in out

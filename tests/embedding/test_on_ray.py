@@ -196,7 +196,8 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
     code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--no-report", "-q")
     assert code == 0
     Path("new.csv").write_text("text\nWhat is the exchange rate of the euro?\nwhere is my stolen bank card\n")
-    assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 2) == (0, "", "")
+    written = "The classes of the rows are in classes.\n"
+    assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 2) == (0, written, "")
     assert pq.read_table("classes")["label"].to_pylist() == ["rate", "card"]
     assert not list(Path().glob("classes.*"))
 

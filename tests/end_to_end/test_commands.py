@@ -56,6 +56,7 @@ def finished(data, environment) -> tuple[Path, str, str]:
     return run, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_discover_says_what_it_found_in_words(finished):
     run, out, err = finished
     assert err == ""  # quiet when not a terminal
@@ -151,9 +152,13 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     expected = Discovery.load(run).predict(X[:20]).tolist()
     assert [row["label"] for row in rows] == expected
     assert list(rows[0]) == ["id", "label", "known", "confidence", "runner_up", "runner_up_confidence", "outlier"]
-    assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "", "")
+    assert command("predict", run, "new.npy", "-o", "new.csv") == (0, "The classes of the rows are in new.csv.\n", "")
     assert Path("new.csv").read_text() == out
-    assert command("predict", run, "new.npy", "-o", "new.parquet") == (0, "", "")
+    assert command("predict", run, "new.npy", "-o", "new.parquet") == (
+        0,
+        "The classes of the rows are in new.parquet.\n",
+        "",
+    )
     assert pq.read_table("new.parquet").column("label").to_pylist() == expected
     code, _, err = command("predict", run, "new.npy", "-o", "new.csv")
     assert (code, err) == (
@@ -176,7 +181,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
     assert [line[0] for line in lines[1:-1]] == ["ant", "bee", "cat", "dog", "new-1", "new-2"], "a line a class"
     assert out.splitlines()[-1] == "None of 105 labels is probably wrong."
     assert max(map(len, out.splitlines())) <= 80
-    assert command("classes", run, "-o", "classes.json") == (0, "", "")
+    assert command("classes", run, "-o", "classes.json") == (0, "The classes are in classes.json.\n", "")
     table = json.loads(Path("classes.json").read_text())
     assert [row["name"] for row in table] == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
     discovery = Discovery.load(run)
@@ -185,7 +190,7 @@ def test_classes_to_the_screen_and_to_files(finished, command):
         typical, doubtful = (np.isin(discovery.ids, row[name]) for name in ("typical", "doubtful"))
         assert (discovery.labels[typical | doubtful] == row["name"]).all()
         assert discovery.confidence[typical].min() >= discovery.confidence[doubtful].max() - 0.01
-    assert command("classes", run, "-o", "classes.csv") == (0, "", "")
+    assert command("classes", run, "-o", "classes.csv") == (0, "The classes are in classes.csv.\n", "")
     assert len(Path("classes.csv").read_text().splitlines()) == 7
     code, _, err = command("classes", run, "-o", "classes.csv")
     assert (code, "classes.csv exists already" in err) == (2, True)
@@ -211,6 +216,7 @@ def mislabelled(tmp_path_factory) -> tuple[Path, list[int]]:
     return folder / "run", bad
 
 
+@pytest.mark.slow
 def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
     run, bad = mislabelled
     issues = Discovery.load(run).label_issues()
@@ -226,12 +232,20 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
         assert f"[b]{WORDS[issue.row]}, {issue.row}" in line
     assert lines[-2].startswith(f"To accept a suggestion: rpim classes {run} --accept ID (or all)")
     assert lines[-1] == f"{len(issues)} of 105 labels are probably wrong."
-    assert command("classes", run, "--label-issues", "-o", "issues.csv") == (0, "", "")
+    assert command("classes", run, "--label-issues", "-o", "issues.csv") == (
+        0,
+        "The label issues are in issues.csv.\n",
+        "",
+    )
     with open("issues.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "label", "suggested", "label_quality", "confidence", "text"]
     assert [row["id"] for row in rows] == [f"r{issue.row}" for issue in issues]
-    assert command("classes", run, "--label-issues", "-o", "issues.json") == (0, "", "")
+    assert command("classes", run, "--label-issues", "-o", "issues.json") == (
+        0,
+        "The label issues are in issues.json.\n",
+        "",
+    )
     stored = json.loads(Path("issues.json").read_text())
     assert [(row["label"], row["suggested"]) for row in stored] == [(one.label, one.suggested) for one in issues]
     assert [row["confidence"] for row in stored] == [one.confidence for one in issues]
@@ -242,7 +256,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
     assert command("classes", run)[1].splitlines()[-1] == (
         f"{len(issues)} of 105 labels are probably wrong: rpim classes {run} --label-issues lists them."
     )
-    assert command("export", run, "-o", "rows.csv")[0] == 0
+    assert command("export", run, "-o", "rows.csv") == (0, "The classes of the rows are in rows.csv.\n", "")
     with open("rows.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [f"r{row}" for row in rows_of_issues]
 
@@ -269,9 +283,17 @@ def test_suggestions_are_accepted_by_id_or_all_at_once(mislabelled, command, tmp
 
 def test_without_label_issues_one_sentence_says_so(finished, command):
     assert command("classes", finished[0], "--label-issues") == (0, "None of 105 labels is probably wrong.\n", "")
-    assert command("classes", finished[0], "--label-issues", "-o", "none.csv") == (0, "", "")
+    assert command("classes", finished[0], "--label-issues", "-o", "none.csv") == (
+        0,
+        "The label issues are in none.csv.\n",
+        "",
+    )
     assert Path("none.csv").read_text() == "id,label,suggested,label_quality,confidence,text\n"
-    assert command("classes", finished[0], "--label-issues", "-o", "none.json") == (0, "", "")
+    assert command("classes", finished[0], "--label-issues", "-o", "none.json") == (
+        0,
+        "The label issues are in none.json.\n",
+        "",
+    )
     assert json.loads(Path("none.json").read_text()) == []
 
 
@@ -402,7 +424,7 @@ def test_evaluate_in_words_and_as_json(finished, command):
 
 def test_export(finished, command):
     run = finished[0]
-    assert command("export", run, "-o", "all.csv") == (0, "", "")
+    assert command("export", run, "-o", "all.csv") == (0, "The classes of the rows are in all.csv.\n", "")
     with open("all.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == Discovery.load(run).labels.tolist()
@@ -629,6 +651,7 @@ main()
     assert os.listdir(tmp_path) == ["d.npz"]
 
 
+@pytest.mark.slow
 def test_help_and_version_do_without_torch(environment):
     script = (
         "import sys\nfrom rpim.cli.main import app\n"

@@ -10,9 +10,6 @@ import pytest
 
 import rpim
 
-nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
-nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
-pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 pytest.importorskip("fastapi")
 
 CELLS = [
@@ -54,6 +51,9 @@ explorer.close()
 
 @pytest.mark.slow
 def test_a_notebook_fits_shows_explores_decides_and_reads_the_decision(environment, tmp_path, monkeypatch):
+    nbclient, nbformat, _ = (
+        pytest.importorskip(name, reason=f"{name} is not installed") for name in ("nbclient", "nbformat", "ipykernel")
+    )
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])

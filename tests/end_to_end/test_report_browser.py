@@ -172,7 +172,7 @@ def test_a_name_at_the_edge_of_the_map_is_shifted_into_it(visit, tmp_path, monke
     features = FeatureSet.from_arrays(X, labels=labels)
     discovery = Discovery.from_fit(RPIM(2, n_members=1, random_state=0).fit(X, labels), features)
     assert discovery.labels.tolist() == name.tolist()
-    monkeypatch.setattr("rpim.report.page_map.quick_places", lambda rows, seed=0: places)
+    monkeypatch.setattr("rpim.report.pictures.quick_places", lambda rows, seed=0: places)
     write_report(discovery, tmp_path / "edge.html", features=features)
     page = visit(script=DRAWN, width=390, where=(tmp_path / "edge.html").as_uri())
     points, boxes = drawn_on(page)

@@ -17,10 +17,11 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.transforms import TRANSFORMS
 from rpim.data.row_files import RowFiles
 from rpim.engines import base as engine_base
-from rpim.engines.base import scan_rows
+from rpim.engines.base import bytes_for_rows, sample_within, scan_rows
 from rpim.engines.on_disk import OnDiskEngine, StreamedBlocks, labelled_first
 from rpim.engines.ray_rows import bounds
 from rpim.estimators import TIM, KMeans
+from rpim.estimators import problem as fit_problem
 
 
 @pytest.fixture
@@ -68,6 +69,70 @@ def test_one_gradient(problem, small_blocks, h, rows_of_marginal):
         assert in_given_order[rows][position].equal(again[rows])
 
 
+def test_blocks_that_fit_stay_in_memory(problem, small_blocks, monkeypatch):
+    """All, some or none of them: with the same bits, and only the others are read again."""
+    _, y, files = problem
+    read = []
+    real = RowFiles.blocks
+
+    def blocks(self, start=0, stop=None, size=None):
+        read.append(len(self) - start)
+        return real(self, start, stop, size)
+
+    monkeypatch.setattr(RowFiles, "blocks", blocks)
+
+    def streamed(memory):
+        rows = StreamedBlocks(files, y, 12, 24, torch.from_numpy, torch.device("cpu"), memory=memory)
+        return [list(rows.blocks()) for _ in range(3)]
+
+    expected = streamed(0)[0]
+    assert read == [480, 480, 480]
+    n, per_block = len(expected), 4 * 24 * len(expected[0].x)
+    for memory, left in ((10 * per_block, 480 - expected[10].rows.start), (10**9, None), (per_block - 1, 480)):
+        read.clear()
+        passes = streamed(memory)
+        assert read == ([480] if left is None else [480, left, left])
+        for found in passes:
+            assert [block.rows for block in found] == [block.rows for block in expected]
+            assert all(one.x.equal(other.x) for one, other in zip(found, expected, strict=True))
+            assert all(one.labels.equal(other.labels) for one, other in zip(found, expected, strict=True))
+    assert n > 12
+
+
+def test_what_is_left_of_the_memory_is_for_rows(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1000, 8), dtype=np.float16))
+    ample, tight = (RowFiles(tmp_path / "x.npy", memory=memory) for memory in ("4GB", "500MB"))
+    assert 3_000_000_000 < bytes_for_rows(ample, 1000, 10) < 3_600_000_000 - 1000 * engine_base.BYTES_PER_ROW
+    assert bytes_for_rows(ample, 100_000, 10) < bytes_for_rows(ample, 1000, 10) - 99_000 * 8 * 10
+    assert bytes_for_rows(tight, 1000, 10) == 0
+
+
+def test_the_more_classes_the_smaller_the_sample(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((20_000, 4), dtype=np.float16))
+    rows, codes = RowFiles(tmp_path / "x.npy", memory="300MB"), np.full(20_000, -1)
+    few, many = (len(sample_within(rows, codes, n_classes, 0)) for n_classes in (10, 1000))
+    assert few == 20_000
+    assert 2000 < many < 7000
+    assert 24 * 1000 * many < 300e6, "six matrices of its probabilities fit"
+    with pytest.raises(InputError, match=r"and 10,000 classes need \d\.\dGB of memory at least, but 300MB were given"):
+        sample_within(rows, codes, 10_000, 0)
+
+
+@pytest.mark.slow
+def test_a_committee_of_some_rows_then_a_training_on_all(problem, small_blocks, monkeypatch):
+    """Where Sinkhorn's factors are carried from step to step, too, the engines agree."""
+    x, y, files = problem
+    some = torch.arange(0, len(x), 2)
+    monkeypatch.setattr(RPIM, "_committee_rows", lambda *_: some)
+    parameters = {"n_classes": 12, "n_members": 2, "random_state": 0, "max_iter": 25}
+    one = RPIM(**parameters).fit(x, y)
+    other = RPIM(**parameters).fit(files, y)
+    assert one.n_iter_ == other.n_iter_ > 1
+    difference = (one.head_.prototypes - other.head_.prototypes).norm() / one.head_.prototypes.norm()
+    assert float(difference) < 1e-4
+    assert (one.labels_ == other.labels_).mean() >= 0.995
+
+
 @pytest.mark.parametrize(
     ("method", "n_members"), [(PIM, 1), (RPIM, 1), pytest.param(RPIM, 2, marks=pytest.mark.slow), (TIM, 1)]
 )
@@ -88,6 +153,7 @@ def test_a_whole_fit(problem, small_blocks, method, n_members):
     assert [issue.row for issue in one.label_issues_] == [issue.row for issue in other.label_issues_]
 
 
+@pytest.mark.slow
 def test_several_embeddings(problem, small_blocks):
     x, y, files = problem
     parameters = {"n_classes": 12, "n_members": 2, "random_state": 0, "n_components": 8}
@@ -100,9 +166,13 @@ def test_several_embeddings(problem, small_blocks):
 def test_more_rows_than_the_sample(problem, monkeypatch):
     x, y, files = problem
     monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 240)
+    on_sample = []
+    real = fit_problem.train
+    monkeypatch.setattr(fit_problem, "train", lambda rows, *a: on_sample.append(rows.n_rows) or real(rows, *a))
     model = RPIM(n_classes=12, n_members=4, random_state=0, abstain=0.05).fit(files, y)
     assert 240 <= model.sample_rows_ < len(x)
     assert model.n_iter_ == len(model.history_) > 1, "and all rows are trained on"
+    assert on_sample == [model.sample_rows_], "after the sample"
     checked = np.flatnonzero(~np.isnan(model.label_quality_))
     assert 0 < len(checked) < (y >= 0).sum()
     assert (y[checked] >= 0).all(), "what is said of labels is said of the right rows"

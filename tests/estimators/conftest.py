@@ -1,9 +1,13 @@
-"""scikit-learn's checks of an estimator, as a fixture."""
+"""scikit-learn's checks of an estimator, and trainers of committee members, as fixtures."""
 
 import warnings
 
 import pytest
-from sklearn.utils.estimator_checks import check_estimator as run_checks
+import torch
+
+from rpim import RPIM, InfoMaxObjective
+from rpim.core.objective import Objective
+from rpim.estimators.members import Trainer, label_folds
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "it labels rows with -1 and 1, and -1 means unlabelled here (as in scikit-learn's own "
@@ -15,6 +19,7 @@ WITHOUT_LABELS = {"check_supervised_y_no_nan": "NaN means unlabelled, and rows w
 @pytest.fixture
 def check_estimator():
     """The estimator passes scikit-learn's checks."""
+    from sklearn.utils.estimator_checks import check_estimator as run_checks  # takes long to import
 
     def check(estimator):
         with warnings.catch_warnings():
@@ -25,3 +30,19 @@ def check_estimator():
         assert sum(r["status"] == "passed" for r in results) > 50
 
     return check
+
+
+@pytest.fixture
+def trainer(blobs):
+    """A maker of trainers on five blobs, three of them known, the labelled rows first."""
+
+    def make(spread=0.2, **parameters):
+        x, truth = blobs([30] * 5, 8, spread=spread)
+        labelled = torch.nonzero((truth < 3) & (torch.arange(150) % 2 == 0)).flatten()
+        rest = torch.tensor(sorted(set(range(150)) - set(labelled.tolist())))
+        order = torch.cat([labelled, rest])
+        labels = truth[labelled]
+        new_head = RPIM(objective=InfoMaxObjective(**parameters))._new_head
+        return Trainer(x[order], labels, label_folds(labels, 0), 5, Objective(), 0.01, new_head)
+
+    return make

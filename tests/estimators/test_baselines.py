@@ -12,10 +12,9 @@ import torch
 from rpim import Discovery, FeatureSet, InputError, gcd_accuracy
 from rpim._common.progress import Progress
 from rpim.estimators import UMAPHDBSCAN, SelfTraining, SpreadLabels
-from rpim.estimators.label_spreading import distances_to_labelled
+from rpim.estimators.nearest_centroid import cluster_into_new
 from rpim.estimators.problem import Problem
-from rpim.estimators.self_training import choose_threshold, parting_threshold
-from rpim.estimators.transductive import cluster_into_new
+from rpim.estimators.semi_supervised import choose_threshold, distances_to_labelled, parting_threshold
 from rpim.estimators.umap_hdbscan import Cut, cuts_towards, without_noise
 
 needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")

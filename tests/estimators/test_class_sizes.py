@@ -9,10 +9,11 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim._common.progress import Progress
-from rpim.core.initialization import Start, estimated_shares, single_start
+from rpim.core.kmeans import Start, estimated_shares, single_start
 from rpim.core.objective import Objective
 from rpim.estimators import RIM, TIM
-from rpim.estimators.committee import sizes_at_start, train_from_clusters
+from rpim.estimators.committee import sizes_at_start
+from rpim.estimators.members import train_from_clusters
 from rpim.estimators.problem import Problem
 
 LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]

@@ -1,6 +1,7 @@
-"""The committee: who varies what, which labels are hidden, members to the disk and back, and whole fits."""
+"""The committee: members together, whole fits, checked labels, and fits that are stopped."""
 
 import copy
+import math
 import warnings
 from dataclasses import replace
 
@@ -13,194 +14,16 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim.core import checkpoint as checkpoint_module
-from rpim.core.checkpoint import Checkpoint, pack, unpack
+from rpim.core.checkpoint import Checkpoint
 from rpim.core.objective import Objective
-from rpim.core.representations import KINDS
+from rpim.core.training import matching_factor
 from rpim.data.row_files import RowFiles
 from rpim.estimators import RIM, TIM, committee, infomax
-from rpim.estimators.committee import N_FOLDS, Member, Trainer, label_folds, plan_members
+from rpim.estimators.committee import LabelCheck
+from rpim.estimators.members import Trainer, label_folds, plan_members
 from rpim.estimators.objective import SCHEDULES
 
-# -- who varies what ------------------------------------------------------------------------------------------------
-
-
-def test_every_four_members_have_every_representation_and_every_eight_every_fold():
-    plans = plan_members(16, 0, n_directions=128)
-    for start in range(0, 16, 4):
-        assert [plan.representation for plan in plans[start : start + 4]] == list(KINDS)
-    for start in range(0, 16, N_FOLDS):
-        assert sorted(plan.fold for plan in plans[start : start + N_FOLDS]) == list(range(N_FOLDS))
-    assert len({plan.seed for plan in plans}) == 16
-    assert {(plan.n_directions, plan.trade_off, plan.class_sizes) for plan in plans} == {(128, 0.1, "equal")}
-
-
-def test_where_sizes_are_estimated_each_representation_meets_each_lambda():
-    plans = plan_members(16, 0, n_directions=64, class_sizes="estimated")
-    met = {(plan.representation, plan.trade_off) for plan in plans}
-    assert met == {(kind, value) for kind in KINDS for value in (0.1, 0.2, 0.5, 1.0)}
-    assert {plan.class_sizes for plan in plans} == {"estimated"}
-
-
-def test_a_lambda_that_is_given_is_that_of_every_member():
-    plans = plan_members(8, 0, n_directions=64, class_sizes="estimated", trade_offs=(0.3,))
-    assert {plan.trade_off for plan in plans} == {0.3}
-
-
-def test_members_of_several_embeddings_take_turns():
-    plans = plan_members(12, 0, n_directions=64, n_embeddings=3)
-    assert {(plan.representation, plan.embedding) for plan in plans} == {(k, e) for k in KINDS for e in range(3)}
-
-
-def test_the_seed_says_what_the_members_are_seeded_with_and_the_first_stay_the_same():
-    first, again, other = (plan_members(8, seed, n_directions=64) for seed in (0, 0, 1))
-    assert first == again
-    assert {plan.seed for plan in first}.isdisjoint(plan.seed for plan in other)
-    assert [plan.representation for plan in first] == [plan.representation for plan in other]
-
-
-# -- hidden labels --------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 20))
-@settings(max_examples=50, deadline=None)
-def test_folds_are_even_and_leave_a_label_of_each_class(sizes, seed):
-    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(seed))
-    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))[order]
-    folds = label_folds(labels, seed)
-    for c, size in enumerate(sizes):
-        of_class = folds[labels == c]
-        if size == 1:
-            assert of_class.tolist() == [-1], "the one label of a class is never hidden"
-            continue
-        counts = torch.bincount(of_class, minlength=N_FOLDS)
-        assert len(counts) == N_FOLDS
-        assert counts.max() - counts.min() <= 1
-        assert counts.max() < size, "every member sees a label of it"
-
-
-def test_small_classes_do_not_all_hide_in_the_same_member():
-    labels = torch.arange(80).repeat_interleave(3)
-    counts = torch.bincount(label_folds(labels, 0), minlength=N_FOLDS)
-    assert counts.tolist() == [30] * N_FOLDS
-
-
-def test_folds_are_drawn_from_the_seed():
-    labels = torch.arange(3).repeat(20)
-    first, again, other = (label_folds(labels, seed) for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert len(label_folds(labels[:0], 0)) == 0
-
-
-# -- a member -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trainer(blobs):
-    """A maker of trainers on five blobs, three of them known, the labelled rows first."""
-
-    def make(spread=0.2, **parameters):
-        x, truth = blobs([30] * 5, 8, spread=spread)
-        labelled = torch.nonzero((truth < 3) & (torch.arange(150) % 2 == 0)).flatten()
-        rest = torch.tensor(sorted(set(range(150)) - set(labelled.tolist())))
-        order = torch.cat([labelled, rest])
-        labels = truth[labelled]
-        new_head = RPIM(objective=InfoMaxObjective(**parameters))._new_head
-        return Trainer(x[order], labels, label_folds(labels, 0), 5, Objective(), 0.01, new_head)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [{"h": "none"}, {}, {"rank": 2}, {"h": "linear"}, {"h": "mlp"}],
-    ids=["none", "semantic-bias", "low-rank", "linear", "mlp"],
-)
-def test_a_member_to_bytes_and_back_is_the_same_to_the_bit(trainer, parameters):
-    train = trainer(**parameters)
-    plan = plan_members(4, 0, n_directions=8)[3]
-    member = train(plan)
-    back = Member.from_bytes(member.to_bytes(), train.untrained(plan))
-    assert back.plan == plan
-    assert type(back.head.transform) is type(member.head.transform)
-    assert back.history == member.history
-    assert back.head.temperature == member.head.temperature
-    for name, value in member.head.parameters.items():
-        assert torch.equal(value, back.head.parameters[name])
-    assert torch.equal(back(train.x), member(train.x))
-    assert back.to_bytes() == member.to_bytes()
-
-
-def test_a_member_is_trained_on_a_part_of_the_rows_without_labels(trainer, monkeypatch):
-    train = trainer()  # 45 labels and 105 other rows
-    first, second = plan_members(2, 0, n_directions=8)
-    assert sorted(train._rows_of(first)[0].tolist()) == list(range(150)), "few rows per class: all of them"
-    monkeypatch.setattr(committee, "LEAST_ROWS", 1)
-    rows, labels = train._rows_of(first)
-    hidden = train.folds == first.fold
-    assert torch.equal(labels, train.labels[~hidden])
-    assert torch.equal(rows[: len(labels)], torch.nonzero(~hidden).flatten()), "every label that it sees"
-    others = rows[len(labels) :].tolist()
-    assert len(others) == len(set(others)) == round(0.5 * (105 + int(hidden.sum())))
-    assert not set(others) & set(rows[: len(labels)].tolist())
-    assert torch.equal(train._rows_of(first)[0], rows)
-    assert set(train._rows_of(second)[0].tolist()) != set(rows.tolist())
-    monkeypatch.setattr(committee, "LEAST_ROWS", 15)
-    assert len(train._rows_of(first)[0]) == len(labels) + 15 * 5
-
-
-def test_damaged_bytes_are_refused(trainer):
-    train, (plan, other) = trainer(h="none"), plan_members(2, 0, n_directions=8)
-    data, like = train(plan).to_bytes(), train.untrained(plan)
-    assert Member.from_bytes(data, train.untrained(other)) is None
-    for broken in (data[:-3], b"", b"{}"):
-        with pytest.raises(ValueError, match=r"not written by this program|Expecting value"):
-            Member.from_bytes(broken, like)
-    tensors, facts = unpack(data)
-    history = facts["history"]
-    for changed, said in [
-        ({"shift": tensors["shift"][:3]}, r"shift has shape \(3,\) and not \(8,\)"),
-        ({"matrix": tensors["matrix"].double()}, r"matrix has dtype torch.float64 and not torch.float32"),
-        ({"head.prototypes": tensors["head.prototypes"] * torch.nan}, "head.prototypes is not finite"),
-        ({"other": tensors["shift"].clone()}, "its tensors are .*, other, shift and not"),
-    ]:
-        with pytest.raises(ValueError, match=said):
-            Member.from_bytes(pack({**tensors, **changed}, facts), like)
-    for changed in (None, history[:-1], [*history[:-1], {}], [*history[:-1], dict.fromkeys(history[0], "x")]):
-        with pytest.raises(ValueError, match="its history"):
-            Member.from_bytes(pack(tensors, {**facts, "history": changed}), like)
-
-
-def test_the_same_plan_gives_the_same_member_and_another_seed_another(trainer):
-    train = trainer()
-    plans = plan_members(2, 0, n_directions=8), plan_members(2, 1, n_directions=8)
-    first, again, other = train(plans[0][0]), train(plans[0][0]), train(plans[1][0])
-    assert first.to_bytes() == again.to_bytes()
-    assert not torch.equal(first.head.prototypes, other.head.prototypes)
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_a_member_knows_nothing_of_the_labels_that_it_is_not_to_see(trainer, number):
-    """Other labels in its fold change no bit of it, in none of the representations."""
-    train = trainer()
-    plan = plan_members(4, 0, n_directions=8)[number]
-    labels = train.labels.clone()
-    hidden = train.folds == plan.fold
-    assert hidden.any()
-    labels[hidden] = (labels[hidden] + 1) % 3
-    other = Trainer(train.x, labels, train.folds, 5, train.objective, train.weight_decay, train.new_head)
-    assert train(plan).to_bytes() == other(plan).to_bytes()
-    labels[~hidden] = (labels[~hidden] + 1) % 3
-    assert train(plan).to_bytes() != other(plan).to_bytes()
-
-
-def test_the_mean_history_by_hand(trainer):
-    train = trainer(h="none")
-    members = [train(plan) for plan in plan_members(2, 0, n_directions=8)]
-    mean = committee.mean_history(members)
-    assert len(mean) == committee.SCHEDULE.max_iter
-    for step, one, other in zip(mean, members[0].history, members[1].history, strict=True):
-        assert step["objective"] == pytest.approx((one["objective"] + other["objective"]) / 2)
+# -- members together ----------------------------------------------------------------------------------------------
 
 
 def test_what_members_say_together(trainer):
@@ -217,6 +40,7 @@ def test_what_members_say_together(trainer):
     assert found.shares is None
 
 
+@pytest.mark.slow
 def test_members_of_another_embedding_see_its_columns_alone(trainer):
     one = trainer(spread=0.1)
     noise = torch.nn.functional.normalize(torch.randn(150, 6, generator=torch.Generator().manual_seed(0)))
@@ -288,6 +112,20 @@ def problem():
 def whole(problem):
     X, y, _ = problem
     return RPIM(6, n_members=8, random_state=0).fit(X, y)
+
+
+def test_the_head_has_the_confidence_of_the_committee(problem, monkeypatch):
+    """Weight decay shortens the prototypes in the distillation; they end with the length that fits best."""
+    X, y, _ = problem
+    noisy = X + 0.5 * np.random.RandomState(1).randn(*X.shape)
+    kept = []
+    real = infomax.combine
+    monkeypatch.setattr(
+        infomax, "combine", lambda trainer, *rest: kept.append((trainer.x, real(trainer, *rest))) or kept[-1][1]
+    )
+    model = RPIM(6, n_members=4, random_state=0).fit(noisy, y)
+    [(x, combined)] = kept
+    assert matching_factor(model.head_, x, combined.probabilities) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_what_a_fit_says(problem, whole):
@@ -673,6 +511,7 @@ def test_members_of_another_committee_are_trained_again(problem, tmp_path, at_on
     )
 
 
+@pytest.mark.slow
 def test_a_training_on_all_rows_that_is_stopped_ends_with_the_same_bits(
     many, small_committee, tmp_path, at_once, monkeypatch
 ):
@@ -701,3 +540,93 @@ def test_a_training_on_all_rows_that_is_stopped_ends_with_the_same_bits(
     assert resumed.expected_accuracy_ == whole.expected_accuracy_
     np.testing.assert_array_equal(resumed.stability_, whole.stability_)
     np.testing.assert_array_equal(resumed.label_quality_, whole.label_quality_)
+
+
+NAN = [math.nan] * 3
+
+
+def check(probabilities, labels):
+    return LabelCheck.of(torch.tensor(probabilities), torch.tensor(labels))
+
+
+def test_what_is_said_of_each_label():
+    found = check([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.8, 0.15, 0.05], [0.1, 0.2, 0.7]], [0, 1, 1, 1])
+    assert found.quality.tolist() == pytest.approx([0.9, 0.3, 0.15, 0.2])
+    assert found.predicted.tolist() == [0, 0, 0, 2]
+    assert found.confidence.tolist() == pytest.approx([0.9, 0.7, 0.8, 0.7])
+    assert found.accuracy == 0.25
+
+
+def test_labels_that_are_contradicted_as_often_as_the_probabilities_say_are_not_suspect():
+    # Of ten rows that are class 0 by 0.8 two are expected to be class 1.
+    assert not check([[0.8, 0.2]] * 10, [0] * 8 + [1] * 2).suspect.any()
+    found = check([[0.99, 0.01]] * 10 + [[0.01, 0.99]] * 10, [0] * 8 + [1] * 12)
+    assert found.suspect.tolist() == [False] * 8 + [True] * 2 + [False] * 10
+
+
+def test_one_wrong_label_among_sure_ones_is_found():
+    found = check([[0.999, 0.001]] * 50 + [[0.001, 0.999]] * 50, [0] * 49 + [1] * 51)
+    assert torch.nonzero(found.suspect).flatten().tolist() == [49]
+    assert found.predicted[49] == 0
+
+
+def test_a_label_that_is_the_likeliest_class_is_never_suspect():
+    found = check([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.3, 0.6, 0.1]], [0, 2, 1])
+    assert not found.suspect.any()
+    assert found.accuracy == 1.0
+
+
+def test_a_new_class_may_be_suggested():
+    found = check([[0.99, 0.01, 0.0]] * 20 + [[0.0, 0.01, 0.99]] + [[0.01, 0.99, 0.0]] * 20, [0] * 20 + [1] * 21)
+    assert found.ranked() == [20]
+    assert found.predicted[20] == 2
+
+
+def test_labels_that_every_member_saw_are_not_checked():
+    found = check([[0.9, 0.1, 0.0], NAN, [0.1, 0.9, 0.0], NAN], [0, 0, 1, 1])
+    assert found.quality.isnan().tolist() == [False, True, False, True]
+    assert found.suspect.tolist() == [False] * 4
+    assert found.accuracy == 1.0
+
+
+def test_where_no_label_was_hidden_nothing_is_said():
+    found = check([NAN, NAN], [0, 1])
+    assert math.isnan(found.accuracy)
+    assert found.quality.isnan().all()
+    assert not found.suspect.any()
+    assert found.ranked() == []
+
+
+def test_the_most_suspect_come_first():
+    # Margins -0.8, -0.5, -0.9; the label's own probability alone would not tell the first from the second.
+    found = check([[0.9, 0.1, 0.0], [0.6, 0.1, 0.3], [0.95, 0.05, 0.0], [0.3, 0.7, 0.0]], [1, 1, 1, 0])
+    found = LabelCheck(found.quality, found.predicted, found.confidence, torch.tensor([True, True, True, False]), 0.0)
+    assert found.ranked() == [2, 0, 1]
+
+
+def test_of_equal_rows_the_first_comes_first():
+    found = check([[0.99, 0.01]] * 300 + [[0.01, 0.99]] * 100, [1] * 40 + [0] * 260 + [1] * 100)
+    assert 30 < len(found.ranked()) <= 40
+    assert found.ranked() == list(range(len(found.ranked())))
+
+
+@given(st.integers(0, 40), st.integers(0, 10))
+@settings(max_examples=20, deadline=None)
+def test_about_as_many_are_suspect_as_are_wrong(n_wrong, seed):
+    """Labels drawn from the probabilities, and some more of them drawn from the other classes."""
+    random = np.random.RandomState(seed)
+    p = random.dirichlet([0.2] * 4, 400)
+    labels = (random.rand(400, 1) > p.cumsum(axis=1)).sum(axis=1).clip(max=3)
+    labels[:n_wrong] = (labels[:n_wrong] + random.randint(1, 4, n_wrong)) % 4
+    found = LabelCheck.of(torch.from_numpy(p), torch.from_numpy(labels))
+    assert int(found.suspect.sum()) <= int((found.predicted != torch.from_numpy(labels)).sum())
+    assert abs(int(found.suspect.sum()) - n_wrong) <= 25
+
+
+def test_a_check_to_tensors_and_back():
+    found = check([[0.99, 0.01, 0.0]] * 10 + [NAN, [0.98, 0.02, 0.0]], [0] * 11 + [1])
+    assert found.suspect.any()
+    back = LabelCheck.from_tensors(found.tensors())
+    for name in ("quality", "predicted", "confidence", "suspect"):
+        assert torch.equal(getattr(back, name).nan_to_num(9.0), getattr(found, name).nan_to_num(9.0))
+    assert back.accuracy == found.accuracy

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, RowFiles, gcd_accuracy
 from rpim import estimators as methods
 from rpim.estimators import GCD, RIM, TIM, UMAPHDBSCAN, KMeans, SelfTraining, SpreadLabels, infomax
-from rpim.estimators.transductive import TransductiveEstimator
+from rpim.estimators.nearest_centroid import TransductiveEstimator
 
 needs_umap = pytest.mark.skipif(find_spec("umap") is None, reason="umap-learn, of the extra maps, is not installed")
 QUICK = {

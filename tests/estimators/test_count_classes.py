@@ -13,8 +13,9 @@ from sklearn.datasets import make_blobs
 
 from rpim import RPIM, InfoMaxObjective, InputError, estimate_n_classes
 from rpim._common.progress import Progress
-from rpim.estimators.count_classes import ESTIMATORS, Recapture, count_by_neighbors, count_classes, max_acc
+from rpim.estimators.count_classes import ESTIMATORS, Recapture, count_by_neighbors, count_classes
 from rpim.estimators.problem import ClassCount
+from rpim.estimators.search import max_acc
 
 
 def seeded(seed=0):
@@ -323,7 +324,7 @@ def test_max_acc_has_a_shortened_and_the_published_budget(blobs, monkeypatch, me
         asked.append(budget)
         return torch.arange(len(x)) % n_clusters
 
-    monkeypatch.setattr("rpim.estimators.count_classes._cluster", watched)
+    monkeypatch.setattr("rpim.estimators.search._cluster", watched)
     progress = Progress(False, "counting")
     for preset in ("default", "paper"):
         count_classes(x, labels, method=method, preset=preset, generator=seeded(), progress=progress)

@@ -474,6 +474,7 @@ def extend(command, world, discovery):
     return partial(command, "extend", "--features", "first.npz")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_added(extend):
     code, out, err = extend("run", "new.npz", "-o", "two")
     assert (code, err) == (0, "")

@@ -177,6 +177,18 @@ def test_a_saved_run_has_the_objective(objective, problem, tmp_path):
         (PIM, {"n_members": 4}, "n_members=4 contradicts preset='paper'"),
         (RIM, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
         (TIM, {"learning_rate": 0.01}, "learning_rate=0.01 contradicts preset='paper'"),
+        (TIM, {"objective__trade_off": 0.1}, "trade_off=0.1 contradicts preset='paper', which has trade_off=1.0"),
+        (
+            TIM,
+            {"objective__label_weight": 0.1},
+            "label_weight=0.1 contradicts preset='paper', which has label_weight=1",
+        ),
+        (RIM, {"objective__trade_off": 0.5}, "trade_off=0.5 contradicts preset='paper', which has trade_off=1.0"),
+        (
+            RIM,
+            {"objective__weight_decay": 0.1},
+            "weight_decay=0.1 contradicts preset='paper', which has weight_decay=0",
+        ),
         (GCD, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
         (KMeans, {"n_components": 64}, "n_components=64 contradicts preset='paper', which has n_components=None"),
         (PIM, {"objective__temperature": 10.0}, "temperature=10.0 contradicts preset='paper'"),

@@ -15,8 +15,8 @@ import uvicorn
 
 from rpim.cli import explore
 from rpim.explorer import guard
+from rpim.explorer.from_python import listen
 from rpim.explorer.guard import Connection
-from rpim.explorer.serving import listen
 
 ENOUGH = 5.0
 """Seconds, of a busy machine."""
@@ -103,6 +103,7 @@ def test_one_byte_at_a_time_is_no_way_to_stay(port):
         drip(opened)
 
 
+@pytest.mark.slow
 def test_an_answer_may_take_longer(port):
     assert get(port, "/stream") == b"x" * 20 + b"done"
 

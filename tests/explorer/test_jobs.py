@@ -141,7 +141,8 @@ def test_a_fit_that_died_with_its_server_is_offered_again(slow, killed_while_fit
     wait_until(lambda: not is_held(slow / "refits" / RUNNING))
     with next_server(slow) as (bench, job, _):
         wait_until(lambda: job.status != "running")
-        assert job.progress() == {"status": "failed", "error": STOPPED, "unseen": True}
+        said = job.progress()  # with the last stage that it reached, if it came so far as to say one
+        assert (said["status"], said["error"], said["unseen"]) == ("failed", STOPPED, True)
         assert bench.versions.numbers() == [0]
 
 

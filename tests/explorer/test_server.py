@@ -20,9 +20,9 @@ from PIL import Image
 
 from rpim import Discovery, InputError
 from rpim.explorer import exports
+from rpim.explorer.background import inherited_names, plan
+from rpim.explorer.from_python import listen
 from rpim.explorer.pictures import Pictures, recorded_folders
-from rpim.explorer.refit import inherited_names, plan
-from rpim.explorer.serving import listen
 from rpim.runs.decisions import Accept, Junk, Merge, Move, Rename, State
 
 pytest.importorskip("fastapi")

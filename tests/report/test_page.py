@@ -41,9 +41,21 @@ from rpim._common.files import RUN_FILE
 from rpim.estimators import GCD, KMeans, RankStats, SpreadLabels
 from rpim.report import run_facts
 from rpim.report.facts import _distinct, captions, class_facts, class_tree, label_issue_items, overview
-from rpim.report.page_map import MAP_FILE, PageMap, careful_map, kept_map, quick_places, safe_json, sample_rows
+from rpim.report.pictures import (
+    CELL,
+    MAP_FILE,
+    SIZE,
+    PageMap,
+    Thumbnails,
+    careful_map,
+    kept_map,
+    picture_sheet,
+    png,
+    quick_places,
+    safe_json,
+    sample_rows,
+)
 from rpim.report.run_facts import compare, mix_ups
-from rpim.report.thumbnails import CELL, SIZE, Thumbnails, picture_sheet, png
 from rpim.runs.assignments import Assignments
 from rpim.runs.hierarchy import Hierarchy
 
@@ -429,6 +441,7 @@ def test_a_sheet_has_a_square_for_each_picture_that_can_be_had(tmp_path):
     assert picture_sheet(contents, range(8), seconds=-1) is None  # no time is no pictures, and no error
 
 
+@pytest.mark.slow
 def test_a_sheet_stays_small(monkeypatch):
     noise = list(np.random.RandomState(0).randint(256, size=(2100, CELL, CELL, 3)).astype(np.uint8))
     made = picture_sheet(noise, range(2100), seconds=60)
@@ -627,8 +640,8 @@ def test_the_search_of_the_paper_is_told_as_such(tmp_path):
 
 
 def test_a_map_that_cannot_be_kept_is_shown_all_the_same(discovery, tmp_path, monkeypatch):
-    monkeypatch.setattr("rpim.report.page_map.kind_of_map", lambda: "UMAP")
-    monkeypatch.setattr("rpim.report.page_map.two_dimensional", lambda rows, **_: rows[:, :2].copy())
+    monkeypatch.setattr("rpim.report.pictures.kind_of_map", lambda: "UMAP")
+    monkeypatch.setattr("rpim.report.pictures.two_dimensional", lambda rows, **_: rows[:, :2].copy())
     found = careful_map(discovery, feature_set(), tmp_path / "not there")
     assert found.places.shape == (60, 2)
     assert careful_map(discovery, None, tmp_path) is None
@@ -765,9 +778,9 @@ def test_report_of_a_run(run, command):
 def test_report_draws_its_map_once(run, command, monkeypatch):
     (run / MAP_FILE).unlink()
     drawn = []
-    monkeypatch.setattr("rpim.report.page_map.kind_of_map", lambda: "UMAP")
+    monkeypatch.setattr("rpim.report.pictures.kind_of_map", lambda: "UMAP")
     monkeypatch.setattr(
-        "rpim.report.page_map.two_dimensional", lambda rows, **_: drawn.append(len(rows)) or rows[:, :2].copy()
+        "rpim.report.pictures.two_dimensional", lambda rows, **_: drawn.append(len(rows)) or rows[:, :2].copy()
     )
     for _ in range(2):
         assert command("report", "run")[0] == 0

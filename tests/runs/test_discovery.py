@@ -22,7 +22,7 @@ from rpim.core.head import Head
 from rpim.core.transforms import Transform
 from rpim.data.row_files import RowFiles
 from rpim.estimators import KMeans
-from rpim.estimators.label_checks import LabelIssue
+from rpim.estimators.committee import LabelIssue
 from rpim.estimators.objective import nested_names
 from rpim.runs.assignments import Assignments
 from rpim.runs.class_summaries import LabelCounts, write_classes

@@ -169,6 +169,7 @@ def with_texts(monkeypatch, tmp_path):
     FeatureSet.from_arrays(X, labels=LABELS, texts=texts).write("texts.npz")
 
 
+@pytest.mark.slow
 def test_the_commands_show_and_write_them(command, with_texts):
     code, out, err = command("discover", "texts.npz", "-o", "run", *FAST)
     assert (code, err) == (0, "")
@@ -185,17 +186,18 @@ def test_the_commands_show_and_write_them(command, with_texts):
     assert max(map(len, lines)) <= 80
     assert all(name in out for name in ("pay my invoice", "monthly fee", *names.values()))
 
-    assert command("classes", "run", "-o", "classes.json") == (0, "", "")
+    assert command("classes", "run", "-o", "classes.json") == (0, "The classes are in classes.json.\n", "")
     rows = {row["name"]: row for row in json.loads(Path("classes.json").read_text())}
     assert {name: rows[name]["suggested_name"] for name in names} == names
     assert rows["fee"]["keywords"] == ["monthly fee"]
-    assert command("classes", "run", "-o", "classes.csv") == (0, "", "")
+    assert command("classes", "run", "-o", "classes.csv") == (0, "The classes are in classes.csv.\n", "")
     with open("classes.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             assert row["suggested_name"] == rows[row["name"]]["suggested_name"]
             assert row["keywords"].split(", ") == rows[row["name"]]["keywords"]
 
 
+@pytest.mark.slow
 def test_without_texts_there_are_none(command):
     FeatureSet.from_arrays(X, labels=LABELS, paths=[f"/data/set/birds/{i}.jpg" for i in range(120)]).write("x.npz")
     code, out, _ = command("discover", "x.npz", "-o", "run", *FAST)

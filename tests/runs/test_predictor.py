@@ -110,7 +110,7 @@ def test_blocks_give_what_all_rows_at_once_give(name, write, discovery, predict,
     whole = discovery.assign(FeatureSet.read(name))
     assert len(set(whole.labels.tolist())) == K
     whole.write("whole.parquet")
-    assert predict(name, "-o", "blocks.parquet") == (0, "", "")
+    assert predict(name, "-o", "blocks.parquet") == (0, "The classes of the rows are in blocks.parquet.\n", "")
     expected, found = pq.read_table("whole.parquet"), pq.read_table("blocks.parquet")
     assert found.schema.equals(expected.schema)
     for column in expected.column_names:
@@ -122,7 +122,7 @@ def test_blocks_give_what_all_rows_at_once_give(name, write, discovery, predict,
     code, out, err = predict(name)
     assert (code, err) == (0, "")
     assert [line["label"] for line in csv.DictReader(out.splitlines())] == whole.labels.tolist()
-    assert predict(name, "-o", "blocks.csv") == (0, "", "")
+    assert predict(name, "-o", "blocks.csv") == (0, "The classes of the rows are in blocks.csv.\n", "")
     assert Path("blocks.csv").read_text() == out
 
 
@@ -130,7 +130,11 @@ def test_probabilities_and_refined_rows(discovery, predict, small_blocks):
     np.save("n.npy", NEW)
     model = discovery.model
     unit = FeatureSet.from_arrays(NEW).rows()
-    assert predict("n.npy", "-o", "n.parquet", "--probabilities", "--refined") == (0, "", "")
+    assert predict("n.npy", "-o", "n.parquet", "--probabilities", "--refined") == (
+        0,
+        "The classes of the rows are in n.parquet.\n",
+        "",
+    )
     table = pq.read_table("n.parquet")
     assert json.loads(table.schema.metadata[b"rpim_classes"]) == model.classes_.tolist()
     np.testing.assert_allclose(np.stack(table["probabilities"].to_numpy()), model.predict_proba(unit), rtol=1e-4)
@@ -210,7 +214,7 @@ def test_an_output_that_is_there_stays_until_the_new_one_is_whole(predict):
     assert "exists already" in predict("good.npy", "-o", "out.csv")[2]
     assert predict("n.npy", "-o", "out.csv", "--overwrite")[0] == 2
     assert Path("out.csv").read_text() == "mine"
-    assert predict("good.npy", "-o", "out.csv", "--overwrite") == (0, "", "")
+    assert predict("good.npy", "-o", "out.csv", "--overwrite") == (0, "The classes of the rows are in out.csv.\n", "")
     assert len(Path("out.csv").read_text().splitlines()) == 51
     assert sorted(os.listdir()) == ["good.npy", "n.npy", "out.csv"]
 

@@ -80,8 +80,9 @@ def test_every_row_is_what_a_single_process_gives(kind, ray_here, run, command, 
     new = Path("new.npy" if kind == "npy" else "new")
     np.save(new, NEW) if kind == "npy" else write_folder(new)
     extra = ["--probabilities", "--refined"] if kind == "folder" else []
-    assert command("predict", run, new, "-o", "spread", "--ray", "--workers", 2, *extra) == (0, "", "")
-    assert command("predict", run, new, "-o", "unspread.parquet", *extra) == (0, "", "")
+    written = "The classes of the rows are in {}.\n".format
+    assert command("predict", run, new, "-o", "spread", "--ray", "--workers", 2, *extra) == (0, written("spread"), "")
+    assert command("predict", run, new, "-o", "unspread.parquet", *extra) == (0, written("unspread.parquet"), "")
     found, expected = read(Path("spread")), read(Path("unspread.parquet"))
     assert found[0].equals(expected[0], check_metadata=True)
     assert found[1] == expected[1]  # every bit: the blocks are the same ones

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rpim import PIM, RPIM, Discovery, FeatureSet
-from rpim.estimators.label_checks import LabelIssue
-from rpim.explorer import refit
-from rpim.explorer.refit import Plan, plan, refit_run, write_job
+from rpim.estimators.committee import LabelIssue
+from rpim.explorer import background
+from rpim.explorer.background import Plan, plan, refit_run, write_job
 from rpim.runs.assignments import Assignments
 from rpim.runs.decisions import Junk, Merge, Move, State
 from rpim.runs.versions import LabelIssues, version_numbers
@@ -206,7 +206,7 @@ def test_a_single_fit_has_nothing_of_it(animals):
 def again(model, **found):
     for name, value in found.items():
         setattr(model, name, value)
-    return refit._unfitted_copy(model, 7).get_params()
+    return background._unfitted_copy(model, 7).get_params()
 
 
 def test_a_committee_is_fitted_again_with_what_its_members_differ_in():
@@ -237,7 +237,7 @@ def test_what_belongs_to_a_class_follows_it_behind_the_known_ones(fitted):
     model = Discovery.load(fitted).model
     old = {name: k for k, name in enumerate(model.classes_.tolist())}
     prototypes, exemplars, stability = model.head_.prototypes, model.exemplars_, model.stability_
-    refit._keep_new(model, ("bee", "nobody"))
+    background._keep_new(model, ("bee", "nobody"))
     assert model.known_classes_.tolist() == ["ant", "cat", "dog"]
     assert model.new_classes_.tolist() == ["bee", "new-1", "new-2"]
     order = [old[name] for name in model.classes_.tolist()]
@@ -245,7 +245,7 @@ def test_what_belongs_to_a_class_follows_it_behind_the_known_ones(fitted):
     np.testing.assert_array_equal(model.exemplars_.typical, exemplars.typical[order])
     np.testing.assert_array_equal(np.array(order)[model.exemplars_.classes], exemplars.classes)
     np.testing.assert_array_equal(model.stability_, stability[order])
-    refit._keep_new(model, ("ant", "cat", "dog"))  # a model needs a known class
+    background._keep_new(model, ("ant", "cat", "dog"))  # a model needs a known class
     assert model.known_classes_.tolist() == ["ant", "cat", "dog"]
 
 
@@ -255,7 +255,7 @@ def test_suggested_classes_keep_their_names_too():
     model.known_classes_, model.new_classes_ = model.classes_[:1], model.classes_[1:]
     model.labels_ = np.array(["cat", "new-1", "new-2"])
     model.label_issues_ = [LabelIssue(0, "cat", np.str_("new-1"), 0.1, 0.9)]
-    refit._keep_names(model, Plan(rows(0, 1, 2), model.labels_, np.array(["cat", "new-2", "elk"]), 3))
+    background._keep_names(model, Plan(rows(0, 1, 2), model.labels_, np.array(["cat", "new-2", "elk"]), 3))
     assert model.classes_.tolist() == ["cat", "new-2", "elk"]
     assert model.label_issues_ == [LabelIssue(0, "cat", "new-2", 0.1, 0.9)]
 
@@ -268,7 +268,7 @@ def test_a_new_fit_of_a_committee_is_a_committee_and_tells_of_its_members(bench,
     made = plan(versions.state(0), bench.labelled, versions[0].confidence)
     write_job(tmp_path / "job.npz", made, 0, 1)
     told = []
-    monkeypatch.setattr(refit, "emit", lambda **facts: told.append(facts))
+    monkeypatch.setattr(background, "emit", lambda **facts: told.append(facts))
     refit_run(versions.run, tmp_path / "job.npz", versions.folder(1))
     stages = [one["stage"] for one in told]
     assert "training 8 members" in stages

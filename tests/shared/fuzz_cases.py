@@ -253,7 +253,7 @@ def _texts(random: Random, originals: Path, folder: Path) -> Read:
 
 
 def _pickles(random: Random, originals: Path, folder: Path) -> Read:
-    from rpim.data.formats.pickles import load_pickle
+    from rpim.data.formats.arrays import load_pickle
 
     (folder / "p.pkl").write_bytes(damaged(random, (originals / "p.pkl").read_bytes()))
     return lambda: load_pickle(folder / "p.pkl", "a split", "give another")

@@ -121,7 +121,7 @@ def _refit(random: Random, originals: Path, folder: Path) -> Read:
 
 
 def _refit_run(run: Path, job: Path, target: Path) -> None:
-    from rpim.explorer.refit import refit_run
+    from rpim.explorer.background import refit_run
 
     refit_run(run, job, target)
 

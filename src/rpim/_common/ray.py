@@ -1,4 +1,4 @@
-"""The connection to Ray, and failures of a cluster as errors that say what to do."""
+"""The connection to Ray, failures of a cluster as errors that say what to do, and tasks as a parallel backend."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import disk_is_full
+from rpim._common.progress import OnResult, Progress, parallel_backend
 
 LOCAL = "local"
 """The address of a Ray that is started on this machine and shut down at the end."""
@@ -92,7 +93,6 @@ def import_ray() -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; avoids its warning
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it bypasses Python's logging
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # a training ends after two of them
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -111,6 +111,8 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         cores = os.cpu_count() or 1
+        # Or Ray ends the processes of tasks while actors train, and new ones have to import torch.
+        os.environ.setdefault("RAY_num_workers_soft_limit", str(2 * max(cores, workers or 1)))
         with _silent_terminal():
             ray.init(address=LOCAL, num_cpus=max(cores, workers or 1), include_dashboard=False, **quiet)
         return
@@ -195,9 +197,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         yield one
-        failures = getattr(one, "worker_failures", {})
-        others = [*failures.values(), *(getattr(one, name, None) for name in ("cause", "controller_failure"))]
-        waiting += [other for other in [*others, one.__cause__] if isinstance(other, BaseException)]
+        others = getattr(one, "cause", None), one.__cause__
+        waiting += [other for other in others if isinstance(other, BaseException)]
 
 
 def suppress_stdout() -> contextlib.AbstractContextManager[Any]:
@@ -230,3 +231,120 @@ def explanation(error: BaseException) -> str | None:
     if isinstance(cause, raised.LocalRayletDiedError | raised.RaySystemError | raised.ObjectLostError):
         return f"The cluster was lost ({first_line(cause)}): call it again to resume."
     return None
+
+
+@contextlib.contextmanager
+def ray_backend() -> Iterator[None]:
+    """Context in which `parallel_map` runs its items as tasks of the cluster that this process has joined.
+
+    The results are the same bit for bit: each item has one core on either backend. A `Progress` that the work refers to
+    reports back to this process.
+
+    Examples
+    --------
+    >>> with connected("auto"), ray_backend():  # doctest: +SKIP
+    ...     RPIM().fit(X, y)
+
+    Raises
+    ------
+    InputError
+        If no cluster was joined.
+    """
+    ray = import_ray()
+    if not ray.is_initialized():
+        raise InputError("This process has joined no Ray cluster: use rpim._common.ray.connected.")
+    driver = _Driver(ray)
+    ray.util.register_serializer(Progress, serializer=driver.send_progress, deserializer=_RemoteProgress)
+    try:
+        with parallel_backend(driver.parallel_map):
+            yield
+    finally:
+        ray.util.deregister_serializer(Progress)
+
+
+class _TaskResult(NamedTuple):
+    """The result of a task, and the progress that it made."""
+
+    result: Any
+    advanced: list[tuple[int, float]]  # the number of a Progress, and by how much it advanced
+
+
+class _Driver:
+    """Submits the tasks and collects their results."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._task = ray.remote(num_cpus=1)(_work)
+        self._shown: dict[int, Progress] = {}
+
+    def parallel_map(self, work: Callable[[Any], Any], items: list[Any], on_result: OnResult) -> list[Any]:
+        """``[work(item) for item in items]``, one task per item."""
+        with explain_ray_errors(), suppress_stdout():
+            stored = self._ray.put(work)
+            tasks: list[Any] = []
+            try:
+                tasks += [self._task.remote(stored, self._ray.put(item)) for item in items]
+                return self._collect(tasks, on_result)
+            except Exception:
+                # Not cancelled: Ray 2.60 kills this process if a task is cancelled in the moment it ends.
+                self._pending(tasks, timeout=None)
+                raise
+            except BaseException:
+                for task in self._pending(tasks, timeout=0.0):
+                    self._ray.cancel(task)
+                raise
+
+    def _collect(self, tasks: list[Any], on_result: OnResult) -> list[Any]:
+        """The results in the order of the tasks; calls `on_result` for each as soon as it exists."""
+        number_of = {task: number for number, task in enumerate(tasks)}
+        results: dict[int, Any] = {}
+        waiting = list(tasks)
+        while waiting:
+            [ready], waiting = self._ray.wait(waiting, num_returns=1)
+            number = number_of[ready]
+            results[number] = self._result(ready)
+            on_result(number, results[number])
+        return [results[number] for number in range(len(tasks))]
+
+    def _pending(self, tasks: list[Any], timeout: float | None) -> list[Any]:
+        found: list[Any] = self._ray.wait(tasks, num_returns=len(tasks), timeout=timeout)[1] if tasks else []
+        return found
+
+    def _result(self, task: Any) -> Any:
+        try:
+            found: _TaskResult = self._ray.get(task)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error  # as without Ray
+        for number, work in found.advanced:
+            self._shown[number].advance(work)
+        return found.result
+
+    def send_progress(self, progress: Progress) -> int:
+        """What a task receives instead of a Progress: its number."""
+        self._shown[id(progress)] = progress
+        return id(progress)
+
+
+# -- what runs in a task ----------------------------------------------------------------------------------------------
+
+_advanced: list[tuple[int, float]] = []
+
+
+def _work(work: Callable[[Any], Any], item: Any) -> _TaskResult:
+    """The body of a task."""
+    import torch
+
+    torch.set_num_threads(1)
+    _advanced.clear()
+    return _TaskResult(work(item), list(_advanced))
+
+
+class _RemoteProgress:
+    """Records the advance of a Progress of the driver."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def advance(self, work: float) -> None:
+        """Record the advance; the driver applies it when the task ends."""
+        _advanced.append((self._number, work))

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import replacing, writing
 from rpim._common.hardware import row_blocks
-from rpim._common.npy import open_npz
 from rpim._version import __version__
 from rpim.benchmark.batches import BatchesCase, follow
 from rpim.benchmark.cells import Cell, digest
 from rpim.benchmark.protocol import Case, SplitFeatures, Unseen
 from rpim.benchmark.results import ACCURACY, CONFUSION, TEST_ACCURACY, Record
+from rpim.data.formats.arrays import open_npz
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator

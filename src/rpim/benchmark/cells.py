@@ -11,17 +11,26 @@ from pathlib import Path
 
 from rpim._common.errors import InputError
 from rpim._common.files import check_writable, writing
-from rpim.benchmark import nid
 from rpim.benchmark.batches import WAYS, BatchesDraw
 from rpim.benchmark.entries import Method, Set, read_splits
 from rpim.benchmark.plan import BATCHES, NID, Plan
-from rpim.benchmark.protocol import Case, GcdDraw, SplitFeatures, has_labels_of_its_own, split_features
+from rpim.benchmark.protocol import (
+    Case,
+    GcdDraw,
+    NidDraw,
+    SplitFeatures,
+    find_lists,
+    has_labels_of_its_own,
+    nid_draws,
+    read_lists,
+    split_features,
+)
 from rpim.benchmark.results import Record
 
 FORMAT = 1
 CELLS_FILE = "cells.jsonl"
 
-Draw = GcdDraw | nid.NidDraw | BatchesDraw
+Draw = GcdDraw | NidDraw | BatchesDraw
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,8 @@ def _draws(plan: Plan, data: Set, parts: SplitFeatures) -> dict[int, list[Draw]]
     if plan.protocol == BATCHES:
         return {seed: [BatchesDraw(way) for way in WAYS] for seed in plan.seeds}
     if plan.protocol == NID:
-        lists = None if data.splits is None else nid.read_lists(nid.find_lists(data.splits, data.name))
-        return {seed: [*nid.draws(lists, seed)] for seed in plan.seeds}
+        lists = None if data.splits is None else read_lists(find_lists(data.splits, data.name))
+        return {seed: [*nid_draws(lists, seed)] for seed in plan.seeds}
     split = data.split
     if data.splits is not None:
         splits = read_splits(data.splits)

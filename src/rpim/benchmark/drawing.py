@@ -20,9 +20,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from rpim._common.palette import palette
 from rpim.data.labels import IntArray
 from rpim.runs.evaluation import Confusion
+from rpim.runs.maps import palette
 
 INK, QUIET, KNOWN, UNKNOWN = "#1f2328", "#6b7280", "#0072b2", "#d55e00"
 LEGEND_CLASSES = 20

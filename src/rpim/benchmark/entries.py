@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from rpim._common.errors import InputError, choose, first_line, meant, some
 from rpim._common.files import must_exist, reading
 from rpim.data.feature_set import FeatureSet
-from rpim.data.formats.pickles import load_pickle
+from rpim.data.formats.arrays import load_pickle
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.objective import nested_names
 from rpim.runs.saved_model import METHODS

@@ -28,9 +28,9 @@ from rpim.benchmark.drawing import (
     draw_maps,
     shortened,
 )
-from rpim.benchmark.nid import column_name
 from rpim.benchmark.results import ACCURACY, Record, Results
 from rpim.benchmark.studies import Study, of_study
+from rpim.benchmark.study_tables import column_name
 from rpim.core.transforms import TRANSFORMS, SemanticBias, Transform
 from rpim.data.labels import IntArray
 from rpim.runs.evaluation import confusion, most_confused, taken_by
@@ -219,10 +219,10 @@ def _averages(studies: Sequence[Study], records: Sequence[Record]) -> Iterator[_
     """A chart for each table with one row per method."""
     for study in studies:
         results = Results(of_study(study, records))
-        whole = [name for name in results.methods if all(results.whole(name, one) for one in results.measured)]
-        if study.layout == "methods" and results.measured and len(whole) > 1:
+        complete = results.complete(results.measured)
+        if study.layout == "methods" and results.measured and len(complete) > 1:
             title = f"{study.title}: {'averages' if len(results.measured) > 1 else results.measured[0]}"
-            yield _Wanted("averages", study.name, title, functools.partial(_draw_averages, results, whole), "svg")
+            yield _Wanted("averages", study.name, title, functools.partial(_draw_averages, results, complete), "svg")
 
 
 def _draw_averages(results: Results, methods: Sequence[str]) -> Drawn:

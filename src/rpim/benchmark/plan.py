@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from rpim._common.errors import InputError, choose
 from rpim._common.files import must_exist, reading
-from rpim.benchmark import nid
 from rpim.benchmark.batches import must_be_extendable
 from rpim.benchmark.entries import Set, checked_methods, checked_sets, is_number, is_whole, known_classes, nothing
-from rpim.benchmark.protocol import HALVES, KNOWN_SHARE
+from rpim.benchmark.protocol import HALVES, KNOWN_SHARE, NID_SEEDS, NID_SPLIT_COLUMN
 from rpim.benchmark.studies import Study, studies_of, with_published
 from rpim.data.formats.feature_files import column_names
 
@@ -106,7 +105,7 @@ def make_plan(
     preset : {"default", "paper"}, optional
         "paper" runs the published procedure of each method that has one, beside the method as it is by default.
     protocol : {"gcd", "nid", "batches"}, optional
-        Generalized category discovery, new-intent discovery (see `rpim.benchmark.nid`), or new classes in later
+        Generalized category discovery, new-intent discovery (see `rpim.benchmark.protocol`), or new classes in later
         batches (see `rpim.benchmark.batches`).
     splits : path, optional
         The known classes, for `read_splits`; for the protocol "nid" its lists, as a file or the folder with them.
@@ -186,7 +185,7 @@ def _studies(said: dict[str, Any], protocol: str) -> tuple[Study, ...]:
         studies = studies_of(str(said["paper"]), preset)
     elif protocol == NID:
         methods = checked_methods(said.get("methods", DEFAULT_METHOD))
-        studies = (Study("nid", "New-intent discovery", methods, nid.SEEDS, layout="nid"),)
+        studies = (Study("nid", "New-intent discovery", methods, NID_SEEDS, layout="nid"),)
     elif protocol == BATCHES:
         methods = must_be_extendable(checked_methods(said.get("methods", DEFAULT_METHOD)))
         studies = (Study("batches", "Classes that come later", methods, layout="batches"),)
@@ -215,8 +214,8 @@ def _of_images(
 
 def _with_nid_column(data: Set) -> Set:
     """Use the protocol's own split column, if the set has one."""
-    own = data.split_column is None and nid.SPLIT_COLUMN in column_names(data.path)
-    return replace(data, split_column=nid.SPLIT_COLUMN) if own else data
+    own = data.split_column is None and NID_SPLIT_COLUMN in column_names(data.path)
+    return replace(data, split_column=NID_SPLIT_COLUMN) if own else data
 
 
 def _must_be_free_to_draw(sets: Sequence[Set]) -> None:

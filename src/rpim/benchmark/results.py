@@ -64,6 +64,10 @@ class Results:
         """Whether there is a cell for every seed, so that the mean may be compared with others."""
         return len(self.values(method, data_set, name)) == len(self.seeds)
 
+    def complete(self, sets: Sequence[str], name: str = "all") -> list[str]:
+        """The methods with a cell for every set and seed, so that their means over sets may be compared."""
+        return [method for method in self.methods if all(self.whole(method, one, name) for one in sets)]
+
     def average(self, method: str, sets: Sequence[str], name: str) -> float | None:
         """The mean over sets, where every one of them has a value."""
         means = [self.mean(method, data_set, name) for data_set in sets]
@@ -90,9 +94,7 @@ def accuracy_column(results: Results, data_set: str, parts: Sequence[str] = ACCU
 def average_column(results: Results, sets: Sequence[str], parts: Sequence[str] = ACCURACY) -> dict[str, str]:
     """The mean over sets, for the methods that have them all with every seed."""
     means = {
-        method: [results.average(method, sets, part) for part in parts]
-        for method in results.methods
-        if all(results.whole(method, name, parts[0]) for name in sets)
+        method: [results.average(method, sets, part) for part in parts] for method in results.complete(sets, parts[0])
     }
     return {**dict.fromkeys(results.methods, NOTHING), **in_bold(means, means)}
 

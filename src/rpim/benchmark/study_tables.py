@@ -1,11 +1,12 @@
-"""The records of a study as tables: by method, by seed, with published figures, searched parameters and costs."""
+"""The records of a study as tables: by method, seed or share of known classes, with published figures and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rpim._common.errors import some
+from rpim.benchmark.protocol import NID_SETS
 from rpim.benchmark.results import (
     ACCURACY,
     CONFUSION,
@@ -15,6 +16,7 @@ from rpim.benchmark.results import (
     STATISTICS,
     TEST_ACCURACY,
     TUNED_WEIGHT_DECAYS,
+    Record,
     Results,
     Table,
     accuracy_column,
@@ -24,6 +26,7 @@ from rpim.benchmark.results import (
     paper_results,
     percent,
     published_name,
+    published_results,
     shares,
     spread,
 )
@@ -58,9 +61,9 @@ def _accuracy(study: Study, results: Results) -> Table:
     if published:
         average = {method: paper_average(study.paper, _row(method)) for method in results.methods}
         columns[PAPER_AVERAGE] = {method: _published(values) for method, values in average.items()}
-    columns["confusion"] = {
+    columns["confusion"] = dict.fromkeys(results.methods, NOTHING) | {
         method: shares(results.average(method, results.measured, part) for part in CONFUSION)
-        for method in results.methods
+        for method in results.complete(results.measured)
     }
     note = [
         study.note,
@@ -211,3 +214,52 @@ def _range(values: Sequence[float]) -> str:
 
 def _joined(sentences: Sequence[str]) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+_ALL, _KNOWN, _NOVEL = TEST_ACCURACY
+_NID_METRICS = {_ALL: "ACC all", _KNOWN: "Known", _NOVEL: "Novel"}
+
+_NID_NOTE = (
+    "Rows with a source are published figures, found with BERT-base encoders tuned on the task; ours stand on frozen "
+    "sentence embeddings of another pre-training, with the number of classes given unless said, so the two do not "
+    "compare methods alone."
+)
+
+
+def column_name(record: Record) -> str:
+    """What a record is about: its set, with the share of known classes where the protocol varies it."""
+    share = record.get("known_share")
+    return str(record["set"]) if share is None else f"{record['set']}, {share:.0%} known"
+
+
+def by_known_share(study: Study, results: Results) -> list[Table]:
+    """All, then Known/Novel: a column for each set and share of known classes."""
+    share_of = {record["set"]: record["known_share"] for record in results.done + results.failed}
+    over = f", mean over {len(results.seeds)} seeds ± standard deviation" if len(results.seeds) > 1 else ""
+    found = []
+    for title, parts in (("All", (_ALL,)), ("Known/Novel", (_KNOWN, _NOVEL))):
+        columns = {
+            name: accuracy_column(results, name, parts) | _published_nid(name, share_of[name], parts)
+            for name in results.sets
+        }
+        names = dict.fromkeys([*results.methods, *(row for column in columns.values() for row in column)])
+        rows = [[row, *(column.get(row, NOTHING) for column in columns.values())] for row in names]
+        of_known = " of Known" if over and len(parts) > 1 else ""
+        what = f"{title} (GCD accuracy v2 in % on the test rows, one matching over them){over}{of_known}"
+        note = " ".join(part for part in (study.note, f"{what}; the best of ours in bold.", _NID_NOTE) if part)
+        found.append(Table(f"{study.title}: {title}", note, ["method", *columns], rows))
+    return found
+
+
+def _published_nid(data_set: str, share: float, parts: Iterable[str]) -> dict[str, str]:
+    """The published figures of a set at a share of known classes, by method and source."""
+    known_as = published_name(data_set, NID_SETS)
+    lines = [
+        line
+        for line in published_results("nid_published.csv")
+        if line["dataset"] == known_as and float(line["known_ratio"]) == share
+    ]
+    at = {(f"{line['method']} ({line['source']})", line["metric"]): f"{float(line['value']):.1f}" for line in lines}
+    rows = dict.fromkeys(row for row, _ in at)
+    texts = {row: [at.get((row, _NID_METRICS[part])) for part in parts] for row in rows}
+    return {row: "/".join(value or NOTHING for value in found) for row, found in texts.items() if any(found)}

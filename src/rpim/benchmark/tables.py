@@ -22,10 +22,9 @@ from rpim._version import __version__
 from rpim.benchmark.batches import ACCURACY_GROUPS, by_batch, row_name
 from rpim.benchmark.cells import Cell, CellFile
 from rpim.benchmark.entries import Method
-from rpim.benchmark.nid import by_known_share, column_name
 from rpim.benchmark.results import ACCURACY, CONFUSION, NOTHING, TEST_ACCURACY, Record, Results, Table
 from rpim.benchmark.studies import Study, of_study, what_ran
-from rpim.benchmark.study_tables import by_method, by_seed, chosen, costs, paper_data
+from rpim.benchmark.study_tables import by_known_share, by_method, by_seed, chosen, column_name, costs, paper_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -88,6 +88,7 @@ def classes(
         if output is not None:
             with tables.raw_csv(raw_csv):
                 write_label_issues(discovery.assignments, issues, output, overwrite=overwrite)
+            echo(f"The label issues are in {output}.")
             return
         if issues:
             print_label_issues(console, discovery, issues, summaries)
@@ -98,6 +99,7 @@ def classes(
     elif output is not None:
         with tables.raw_csv(raw_csv):
             write_classes(summaries, output, overwrite=overwrite)
+        echo(f"The classes are in {output}.")
     else:
         print_classes(console, discovery, summaries)
         print_line(console, _not_checked(run, discovery) if counts is None else counts.sentence(run))

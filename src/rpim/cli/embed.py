@@ -18,7 +18,7 @@ from rpim.cli.terminal import RayAddress, echo, one_line_warnings
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet
-    from rpim.data.formats.csv_file import CsvFile
+    from rpim.data.formats.tables import CsvFile
     from rpim.embedding.embed import EmbeddingReport
     from rpim.embedding.encoders import Encoder
     from rpim.embedding.items import Items
@@ -164,7 +164,7 @@ def read_data(
 ) -> FeatureSet | Items:
     """The features in a file, or the images or texts to embed first."""
     from rpim.data.feature_set import FeatureSet
-    from rpim.data.formats.csv_file import CsvFile
+    from rpim.data.formats.tables import CsvFile
     from rpim.embedding.sources import is_source, read_source
 
     table = CsvFile.sniff(path)
@@ -219,7 +219,7 @@ def features_of_new(
     With `workers`, that many Ray workers embed them. The features are removed at the end; after an interruption they
     stay next to the output, and the same command resumes.
     """
-    from rpim.data.formats.csv_file import CsvFile
+    from rpim.data.formats.tables import CsvFile
     from rpim.embedding.sources import is_source, read_source
 
     table = CsvFile.sniff(path)

@@ -58,7 +58,8 @@ def estimate(
     overwrite: Overwrite = False,
 ) -> None:
     """Estimate the number of classes in DATA, known and new, with a confidence interval."""
-    from rpim.estimators.count_classes import BUDGETS, ESTIMATORS
+    from rpim.estimators.count_classes import ESTIMATORS
+    from rpim.estimators.search import BUDGETS
 
     choose("--method", method, ESTIMATORS)
     choose("--preset", preset, BUDGETS)

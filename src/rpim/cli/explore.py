@@ -32,7 +32,7 @@ def explore(
 
     Rows are found by words, by meaning (the encoder of the run embeds what you type) and by charts of metadata columns.
     """
-    from rpim.explorer.serving import check_installed, listen
+    from rpim.explorer.from_python import check_installed, listen
 
     check_installed()
     if images is not None and not images.is_dir():
@@ -52,7 +52,7 @@ def explore(
 
 def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
     """Serve until Ctrl-C."""
-    from rpim.explorer.serving import Service
+    from rpim.explorer.from_python import Service
 
     service = Service(bench, listening)
     for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got

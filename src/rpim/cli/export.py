@@ -57,6 +57,7 @@ def export(
     if hierarchy:
         check_export(output, overwrite, (".json", ".nwk"))
         chosen_version(run, version, as_found)[0].hierarchy().write(output, overwrite=overwrite)
+        echo(f"The tree of the classes is in {output}.")
         return
     if decisions or form is not None:
         from rpim.explorer.exports import FORMATS, export_run
@@ -85,3 +86,4 @@ def export(
     discovery, _ = chosen_version(run, version, as_found)
     with tables.raw_csv(raw_csv):
         discovery.export(output, overwrite=overwrite)
+    echo(f"The classes of the rows are in {output}.")

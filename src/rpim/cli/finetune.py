@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import InputError, choose
+from rpim._common.errors import InputError, choose, plural
 from rpim.cli.embed import MAX_LISTED
 from rpim.cli.terminal import echo, one_line_warnings
 
@@ -101,7 +102,8 @@ def finetune(
     if tuning["skipped"]:
         _tell_skipped(tuning["skipped"])
     if not quiet:
-        echo(_summary(output, tuning))
+        benchmark = None if data is None else _benchmark(data, splits, labelled_half, seed)
+        echo(_summary(output, tuning, benchmark))
 
 
 def _by_protocol(
@@ -142,12 +144,22 @@ def _tell_skipped(skipped: list[tuple[str, str]]) -> None:
         echo(f"  … and {n - MAX_LISTED:,} more", err=True)
 
 
-def _summary(output: Path, tuning: dict[str, Any]) -> str:
+def _benchmark(data: str, splits: Path | None, labelled_half: str, seed: int) -> str:
+    """The command that uses the same labels; with others, it would measure rows whose labels the encoder has seen."""
+    words = ["rpim", "benchmark", "--data", data]
+    words += [] if splits is None else ["--splits", str(splits)]
+    words += ["--seeds", str(seed)] if labelled_half == "per-class" else ["--labelled-half", labelled_half]
+    return shlex.join(words)
+
+
+def _summary(output: Path, tuning: dict[str, Any], benchmark: str | None) -> str:
     first, last = tuning["losses"][0], tuning["losses"][-1]
+    command, result = ("rpim embed SOURCE", "FEATURES") if benchmark is None else (benchmark, "OUT")
+    epochs = plural(len(tuning["losses"]), "epoch")
     lines = [
         f"{tuning['images']:,} images, {tuning['labelled']:,} of them with a label ({tuning['classes']} classes).",
-        f"Losses, first and last of {len(tuning['losses'])} epochs: self-supervised {first[0]:.3f} and {last[0]:.3f}, "
+        f"Losses, first and last of {epochs}: self-supervised {first[0]:.3f} and {last[0]:.3f}, "
         f"supervised {first[1]:.3f} and {last[1]:.3f}.",
-        f"Next: rpim embed SOURCE --encoder {output} -o FEATURES",
+        f"Next: {command} --encoder {shlex.quote(str(output))} -o {result}",
     ]
     return "\n".join(lines)

@@ -57,14 +57,14 @@ def report(
 
     # The report in the run folder is derived from the run, so it is always replaced.
     target = check_report(output or run / REPORT_FILE, overwrite or output is None)
-    from rpim.report.page_map import careful_map
+    from rpim.report.pictures import careful_map
     from rpim.runs.evaluation import read_truth
 
     discovery, chosen = chosen_version(run, version, as_found)
     true_classes = None if truth is None else read_truth(truth, discovery.ids, truth_column)
     rows, pictures, why = _rows(chosen.run, facts, features)
     if by is not None:
-        from rpim.report.by_column import by_column
+        from rpim.report.facts import by_column
         from rpim.runs.run_folder import features_of
 
         by_column(discovery, features_of(chosen.run, features) if rows is None else rows, by, since)  # before the map

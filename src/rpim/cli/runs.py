@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -36,9 +36,6 @@ from rpim.cli.terminal import (
     print_version,
     written,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def predict(
@@ -110,6 +107,8 @@ def predict(
             verbose=verbose,
         )
     print_version(chosen, predictor.model)
+    if output is not None:
+        echo(f"The classes of the rows are in {output}.")
 
 
 def extend(
@@ -236,3 +235,4 @@ def _predict_on_ray(
         features_of_new(new, run, output, text_column=text_column, weights=weights, workers=n) as rows,
     ):
         predict_on_ray(chosen.folder, rows, output, n, load=chosen.predictor, verbose=True, **how)
+    echo(f"The classes of the rows are in {output}.")

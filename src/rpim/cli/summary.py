@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rpim._common.errors import end_of, plural, short
-from rpim.data.embeddings import EMBEDDINGS
+from rpim.data.labels import EMBEDDINGS
 from rpim.runs.assignments import UNSTABLE
-from rpim.runs.reliability import estimated_count, expected_accuracy
+from rpim.runs.class_summaries import estimated_count, expected_accuracy
 
 if TYPE_CHECKING:
-    from rpim.estimators.label_checks import LabelIssue
+    from rpim.estimators.committee import LabelIssue
     from rpim.runs.class_summaries import ClassSummary
     from rpim.runs.discovery import Discovery
 

@@ -12,20 +12,32 @@ from rpim.core import objective as terms
 from rpim.core.head import Head
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import Block, RowBlocks
-from rpim.core.sinkhorn import Scaling, sinkhorn
+from rpim.core.sinkhorn import Scaling, pipelined_sinkhorn, sinkhorn
 from rpim.core.transforms import Gradients
 
 
 def gradient(
-    rows: RowBlocks, head: Head, objective: Objective, labels: Tensor | None = None
+    rows: RowBlocks,
+    head: Head,
+    objective: Objective,
+    labels: Tensor | None = None,
+    factors: Tensor | None = None,
 ) -> tuple[dict[str, float], Gradients]:
     """The terms of the objective over all rows, and the gradient of each parameter.
 
     It takes one pass over the rows for the marginal, one per Sinkhorn iteration, and one for the gradient, which needs
-    the sums of the others. ``labels`` is optional memory for the predicted class of each row.
+    the sums of the others.
+
+    Parameters
+    ----------
+    labels : (N,), optional
+        Memory for the predicted class of each row.
+    factors : (iterations, K), optional
+        Sinkhorn's factors after the last step, zero before the first; overwritten with those after this step. With them
+        the marginal and Sinkhorn share one pass (`pipelined_sinkhorn`), except in the first step.
     """
     probabilities = Probabilities(rows, head)
-    sums = _sums_over_rows(rows, probabilities, objective)
+    sums = _sums_over_rows(rows, probabilities, objective, factors)
     value = {"C": 0.0, "L_R": 0.0, "CE": 0.0, "L_S": 0.0}
     for number, block, z, log_z in probabilities:
         if labels is not None:
@@ -55,19 +67,28 @@ class _Sums(NamedTuple):
     n_t: int  # |T|
 
 
-def _sums_over_rows(rows: RowBlocks, probabilities: Probabilities, objective: Objective) -> _Sums:
+def _sums_over_rows(
+    rows: RowBlocks, probabilities: Probabilities, objective: Objective, factors: Tensor | None
+) -> _Sums:
     """The marginal pi, the pseudo-labels Y^, and the confident rows T."""
     over_u = _marginal_over_u(rows, objective)
-    mass, mass_over_u = _class_mass(rows, probabilities, over_u)
-    n = rows.n_unlabelled if over_u else rows.n_rows
-    pi = (mass_over_u if over_u else mass) / n
+    mass = _ClassMass(rows, over_u)
     y_hat, in_t, n_t = None, None, 0
-    if objective.pseudo_labels or (objective.mixed_labels and _is_supervised(rows, objective)):
-        y_hat = _pseudo_labels(rows, probabilities, mass, objective)
+    if not (objective.pseudo_labels or (objective.mixed_labels and _is_supervised(rows, objective))):
+        mass.add_all(probabilities)
+    elif factors is None or not factors.any():
+        mass.add_all(probabilities)
+        y_hat = _pseudo_labels(rows, probabilities, mass.of_all, objective)
+        if factors is not None:
+            factors.copy_(y_hat.factors)
+    else:
+        y_hat = _pipelined_pseudo_labels(rows, probabilities, mass, objective, factors)
     if objective.pseudo_labels and y_hat is not None:
         in_t = terms.confident_rows(y_hat.largest, objective.threshold)
         rows.zero_labelled(in_t)
         n_t = int(rows.all_reduce(in_t.count_nonzero()))
+    n = rows.n_unlabelled if over_u else rows.n_rows
+    pi = (mass.of_unlabelled if over_u else mass.of_all) / n
     return _Sums(n, pi, terms.log_marginal(pi, objective.class_shares), y_hat, in_t, n_t)
 
 
@@ -124,16 +145,30 @@ class Probabilities:
         self._cached = rows.cache
 
 
-def _class_mass(rows: RowBlocks, probabilities: Probabilities, over_u: bool) -> tuple[Tensor, Tensor]:
-    """The sum of z over all rows, and over U where ``over_u`` asks for it. (K,), (K,)"""
-    mass = rows.z.new_zeros(rows.n_classes)
-    on_labelled = torch.zeros_like(mass)
-    for _, block, z, _ in probabilities:
-        mass += z.sum(dim=0)
-        if over_u:
-            on_labelled += z[: len(block.labels)].sum(dim=0)
-    mass = rows.all_reduce(mass)
-    return mass, mass - rows.all_reduce(on_labelled) if over_u else mass
+class _ClassMass:
+    """The sum of z over all rows, and over U where ``over_u`` asks for it."""
+
+    def __init__(self, rows: RowBlocks, over_u: bool) -> None:
+        self._all_reduce, self._over_u = rows.all_reduce, over_u
+        self.of_all = rows.z.new_zeros(rows.n_classes)  # (K,)
+        self.of_unlabelled = torch.zeros_like(self.of_all)  # (K,)
+
+    def add_all(self, probabilities: Probabilities) -> None:
+        """A pass over the rows for these sums alone."""
+        for _ in self.adding(probabilities):
+            pass
+
+    def adding(self, probabilities: Probabilities) -> Iterator[tuple[Block, Tensor, Tensor]]:
+        """A pass over the rows that adds each block on its way; the sums are those of all workers at its end."""
+        on_labelled = torch.zeros_like(self.of_all)
+        for _, block, z, log_z in probabilities:
+            self.of_all += z.sum(dim=0)
+            if self._over_u:
+                on_labelled += z[: len(block.labels)].sum(dim=0)
+            yield block, z, log_z
+        self._all_reduce(self.of_all)
+        if self._over_u:
+            self.of_unlabelled = self.of_all - self._all_reduce(on_labelled)
 
 
 def _sinkhorn_scores(z: Tensor, log_z: Tensor, epsilon: float) -> Tensor:
@@ -163,6 +198,28 @@ def _pseudo_labels(rows: RowBlocks, probabilities: Probabilities, mass: Tensor, 
         rows.workspace.classes,
         objective.class_shares,
     )
+
+
+def _pipelined_pseudo_labels(
+    rows: RowBlocks, probabilities: Probabilities, mass: _ClassMass, objective: Objective, factors: Tensor
+) -> Scaling:
+    """Y^ in the pass that sums the marginal too; overwrites ``factors`` with those for the next step."""
+
+    def score_blocks() -> Iterator[tuple[slice, Tensor]]:
+        for block, z, log_z in mass.adding(probabilities):
+            yield block.rows, _sinkhorn_scores(z, log_z, objective.sinkhorn_epsilon)
+
+    y_hat, following = pipelined_sinkhorn(
+        score_blocks,
+        factors.clone(),
+        rows.n_rows,
+        rows.n_local_rows,
+        rows.all_reduce,
+        rows.workspace.classes,
+        objective.class_shares,
+    )
+    factors.copy_(following)
+    return y_hat
 
 
 def _supervised_terms(

@@ -1,6 +1,6 @@
 """New classes in a batch of new rows, for a fitted model that keeps its classes.
 
-Of the rows of the fit only a few exemplars of each class are left (see exemplars.py). They keep the classes in place,
+Of the rows of the fit only a few exemplars of each class are left (see `sampling.py`). They keep the classes in place,
 as if they were labelled, while the head is trained further on them and on the new rows. The number of classes to add is
 decided in four steps, each of which can end with none:
 

@@ -54,6 +54,8 @@ class Objective:
     """The assumed share of the rows in each class, in M and in Sinkhorn; None for equal shares. (K,)"""
     sinkhorn_epsilon: float = 1.0
     sinkhorn_iterations: int = 3
+    pipelined: bool = False
+    """Sinkhorn's iterations share the pass of the marginal, each with what the one before found a step ago."""
 
 
 class Term(NamedTuple):

@@ -18,8 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim.data.embeddings import column_slices
-from rpim.data.labels import unit_rows
+from rpim.data.labels import column_slices, unit_rows
+
+
+def single_precision(rows: NDArray[Any]) -> NDArray[Any]:
+    """Half-precision rows in single precision, others as they are: torch converts fifty times as fast as numpy.
+
+    The memory is numpy's: aligned blocks of torch's among smaller ones fragment the heap, by gigabytes in a long pass.
+    """
+    if rows.dtype != np.float16:
+        return rows
+    values = np.empty(rows.shape, dtype=np.float32)
+    torch.from_numpy(values).copy_(torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
+    return values
 
 
 class SumOfSquares:
@@ -123,6 +134,7 @@ class Preprocessing:
 
     def normalized(self, rows: NDArray[Any]) -> Tensor:
         """Normalize some rows, where that is asked for, without projecting them. (n, D)"""
+        rows = single_precision(rows)
         if self.normalize:
             unit = unit_rows(rows, widths=self.widths)
             parts = column_slices(self.widths)

@@ -19,8 +19,13 @@ class Scaling(NamedTuple):
     """
 
     rows: Tensor  # (N,)
-    columns: Tensor  # (K,)
+    factors: Tensor  # (iterations, K) of the columns in each iteration
     largest: Tensor  # (N,) the largest pseudo-label of each row
+
+    @property
+    def columns(self) -> Tensor:
+        """The factors of the columns in the last iteration. (K,)"""
+        return self.factors[-1]
 
     def pseudo_labels(self, q: Tensor, rows: slice) -> Tensor:
         """Y^ of some rows, given their scores q. (n, K)"""
@@ -57,21 +62,69 @@ def sinkhorn(
     shares : (K,), optional
         The share of the mass that each column is scaled to; equal by default.
     """
-    target = n_rows / len(mass) if shares is None else n_rows * shares
-    tiny = torch.finfo(mass.dtype).tiny
+    factors = mass.new_empty(iterations, len(mass))
     rows, largest = mass.new_empty(n_local_rows), mass.new_empty(n_local_rows)
-    columns = mass
     for iteration in range(iterations):
-        # The factor of a class without mass stays finite: its column stays zero, and the others share the rows.
-        columns = target / mass.clamp_min(tiny**0.5)
+        columns = factors[iteration] = _factors(mass, n_rows, shares)
         mass = torch.zeros_like(mass)
         for where, q in score_blocks():
-            rows[where] = 1.0 / (q @ columns).clamp_min(tiny)
+            rows[where] = _row_factors(q, columns)
             if iteration < iterations - 1:
                 mass += rows[where] @ q
             else:
-                scaled = torch.mul(q, columns, out=None if workspace is None else workspace[: len(q)])
-                largest[where] = scaled.amax(dim=1).mul_(rows[where])
+                largest[where] = _largest(q, columns, rows[where], workspace)
         if iteration < iterations - 1:
             mass = all_reduce(mass)
-    return Scaling(rows, columns, largest)
+    return Scaling(rows, factors, largest)
+
+
+def pipelined_sinkhorn(
+    score_blocks: ScoreBlocks,
+    factors: Tensor,
+    n_rows: int,
+    n_local_rows: int,
+    all_reduce: Callable[[Tensor], Tensor] = lambda total: total,
+    workspace: Tensor | None = None,
+    shares: Tensor | None = None,
+) -> tuple[Scaling, Tensor]:
+    """All iterations in one pass over q, each with the factors that the one before it found a training step ago.
+
+    Returns the pseudo-labels and the factors for the next step. Where q no longer changes, they are those of
+    `sinkhorn`: an iteration lags one step behind the one before it.
+
+    Parameters
+    ----------
+    factors : (iterations, K)
+        Of `sinkhorn`, or of the step before.
+    score_blocks, n_rows, n_local_rows, all_reduce, workspace, shares
+        As in `sinkhorn`.
+    """
+    rows, largest = factors.new_empty(n_local_rows), factors.new_empty(n_local_rows)
+    mass = torch.zeros_like(factors)
+    for where, q in score_blocks():
+        mass[0] += q.sum(dim=0)
+        for iteration, columns in enumerate(factors[:-1], start=1):
+            mass[iteration] += _row_factors(q, columns) @ q
+        rows[where] = _row_factors(q, factors[-1])
+        largest[where] = _largest(q, factors[-1], rows[where], workspace)
+    return Scaling(rows, factors, largest), _factors(all_reduce(mass), n_rows, shares)
+
+
+def _factors(mass: Tensor, n_rows: int, shares: Tensor | None) -> Tensor:
+    """What columns with these sums are multiplied by, to have their share of the rows. (..., K)
+
+    The factor of a class without mass stays finite: its column stays zero, and the others share the rows.
+    """
+    target = n_rows / mass.shape[-1] if shares is None else n_rows * shares
+    return target / mass.clamp_min(torch.finfo(mass.dtype).tiny ** 0.5)
+
+
+def _row_factors(q: Tensor, columns: Tensor) -> Tensor:
+    """What scaled rows are multiplied by, to sum to one. (n,)"""
+    return 1.0 / (q @ columns).clamp_min(torch.finfo(q.dtype).tiny)
+
+
+def _largest(q: Tensor, columns: Tensor, rows: Tensor, workspace: Tensor | None) -> Tensor:
+    """The largest pseudo-label of each row. (n,)"""
+    scaled = torch.mul(q, columns, out=None if workspace is None else workspace[: len(q)])
+    return scaled.amax(dim=1).mul_(rows)

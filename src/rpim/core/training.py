@@ -5,6 +5,8 @@ cross-entropy against the probabilities of the committee, so that the head takes
 classes:
 
     minimize over W, B, b     mean_i  -sum_k  P[i,k] log z[i,k],      z = softmax(tau h(x) W^T)
+
+with weight decay, which is for new rows: without it, the head learns the probabilities of its own rows by heart.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Adam:
         self._parameter.addcdiv_(self._mean, scale, value=-learning_rate / (1.0 - _BETA_1**self._steps))
 
 
-_CHECK_EVERY = 10  # steps between two checks: do rows still change their class, is a checkpoint due
+_FACTORS = "sinkhorn"  # the name of Sinkhorn's factors in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Schedule:
     max_iter: int = 150
     tol: float = 0.0
     """Stop when on average fewer than this share of the rows change their class per step."""
+    check_every: int = 10
+    """Steps between two checks: do rows still change their class, is a checkpoint due."""
 
 
 class Checkpoints(Protocol):
@@ -102,28 +106,30 @@ def train(
     With ``checkpoints`` it resumes from the last one, and ends with the same bits as an uninterrupted training.
     """
     adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
-    history = _resume(head, adam, checkpoints)
+    factors = rows.z.new_zeros(objective.sinkhorn_iterations, rows.n_classes) if objective.pipelined else None
+    history = _resume(head, adam, factors, checkpoints)
     first = len(history)
     if on_step is not None:
         for step, value in enumerate(history):
             on_step(step, value)
     labels, previous = rows.new_labels(), rows.new_labels()
     for step in range(first, schedule.max_iter):
-        at_check = step % _CHECK_EVERY == 0
+        at_check = step % schedule.check_every == 0
         compare = at_check and schedule.tol > 0.0
-        value, gradients = gradient(rows, head, objective, labels if compare else None)
+        before = None if factors is None else factors.clone()
+        value, gradients = gradient(rows, head, objective, labels if compare else None, factors)
         history.append(value)
         if on_step is not None:
             on_step(step, value)
         if compare:
             changed = float(rows.all_reduce((labels != previous).sum())) / rows.n_rows
-            if step > first and changed <= schedule.tol * _CHECK_EVERY:
+            if step > first and changed <= schedule.tol * schedule.check_every:
                 break
             labels, previous = previous, labels
         # Saved after the comparison and before the step: a resumed training repeats the comparison's first half, and so
         # has `previous` again.
         if at_check and step > first and checkpoints is not None and _any_worker(rows, checkpoints.due()):
-            checkpoints.save(_state(head, adam, history[:-1]))
+            checkpoints.save(_state(head, adam, before, history[:-1]))
         for name, slope in gradients.items():
             adam[name].step(slope, schedule.learning_rate)
     return history
@@ -134,18 +140,20 @@ def _any_worker(rows: RowBlocks, due: bool) -> bool:
     return bool(rows.all_reduce(torch.tensor(int(due))))
 
 
-def _state(head: Head, adam: dict[str, Adam], history: History) -> TrainingState:
-    tensors = dict(head.parameters)
+def _state(head: Head, adam: dict[str, Adam], factors: Tensor | None, history: History) -> TrainingState:
+    tensors = dict(head.parameters) if factors is None else {**head.parameters, _FACTORS: factors}
     for name, each in adam.items():
         tensors |= {f"{name}.{what}": value for what, value in each.state.items()}
     return TrainingState({name: value.clone() for name, value in tensors.items()}, history)
 
 
-def _resume(head: Head, adam: dict[str, Adam], checkpoints: Checkpoints | None) -> History:
-    """Set the head and Adam to the last checkpoint; returns the history until then."""
-    state = None if checkpoints is None else checkpoints.last(_state(head, adam, []).tensors)
+def _resume(head: Head, adam: dict[str, Adam], factors: Tensor | None, checkpoints: Checkpoints | None) -> History:
+    """Set the head, Adam and Sinkhorn's factors to the last checkpoint; returns the history until then."""
+    state = None if checkpoints is None else checkpoints.last(_state(head, adam, factors, []).tensors)
     if state is None:
         return []
+    if factors is not None:
+        factors.copy_(state.tensors[_FACTORS])
     for name, parameter in head.parameters.items():
         parameter.copy_(state.tensors[name])
         moments = {what: state.tensors[f"{name}.{what}"] for what in adam[name].state}
@@ -156,8 +164,9 @@ def _resume(head: Head, adam: dict[str, Adam], checkpoints: Checkpoints | None) 
 _EPSILON = 1e-6
 """Of Adam: directions in which the rows hardly differ have gradients of the size of rounding. With Adam's usual 1e-8 it
 takes full steps along them, and what the head says of rows of unseen classes hangs on the last bit."""
-SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=0.0, max_iter=50)
+SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=4e-3, max_iter=50)
 _MAX_LOG_FACTOR = math.log(5.0)
+_FACTOR_ROWS = 5_000  # about as many rows are enough for one factor
 
 
 def initial_head(x: Tensor, targets: Tensor, temperature: float) -> Head:
@@ -206,13 +215,18 @@ def distil(
     return losses
 
 
-def matching_factor(head: Head, teacher: Head, x: Tensor) -> float:
-    """The factor of the head's logits that brings its probabilities closest to the teacher's on these rows.
+def factor_rows(n_rows: int) -> slice:
+    """Rows to find a `matching_factor` on, evenly spread."""
+    return slice(None, None, max(1, n_rows // _FACTOR_ROWS))
 
-    Training a distilled head further with the InfoMax objective makes it more confident than the committee. This undoes
-    it: temperature scaling against the committee instead of against labels.
+
+def matching_factor(head: Head, x: Tensor, targets: Tensor) -> float:
+    """The factor of the head's logits that brings its probabilities closest to the targets.
+
+    Weight decay makes a head less confident than the committee that it is distilled from, and training it further with
+    the InfoMax objective more confident. This is temperature scaling against the committee instead of against labels.
     """
-    logits, targets = head.logits(x).double(), teacher.proba_and_score(x)[0].double()
+    logits, targets = head.logits(x).double(), targets.double()
 
     def loss(log_factor: float) -> float:
         log_z = torch.log_softmax(logits * math.exp(log_factor), dim=1)

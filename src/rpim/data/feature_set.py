@@ -21,7 +21,6 @@ from rpim._common.errors import InputError, some_rows
 from rpim._common.files import StrPath
 from rpim._common.hardware import BLOCK_VALUES, as_bytes
 from rpim.data.columns import metadata_columns
-from rpim.data.embeddings import EMBEDDINGS, column_slices, named_widths, side_by_side
 from rpim.data.formats.feature_files import (
     declared_size,
     is_pim_folder,
@@ -31,11 +30,15 @@ from rpim.data.formats.feature_files import (
 )
 from rpim.data.formats.label_files import read_added_labels, read_labels
 from rpim.data.labels import (
+    EMBEDDINGS,
     BoolArray,
     FloatArray,
+    column_slices,
     feature_matrix,
     id_array,
     label_array,
+    named_widths,
+    side_by_side,
     text_list,
     unit_rows,
     unlabelled_rows,

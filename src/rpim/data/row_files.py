@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from rpim._common.errors import InputError, some
 from rpim._common.files import RUN_FILE, StrPath, must_exist, reading
 from rpim._common.hardware import as_bytes, bytes_of_fit, default_memory_budget
-from rpim._common.npy import ArrayStream, must_be_npy
-from rpim.data.formats.parquet import ParquetRows, list_matrix, parquet_features
 
 READ_BYTES = 32 << 20
 """The size of a block; two blocks are read ahead."""
@@ -320,6 +318,8 @@ class _NpyPart:
     """An .npy file in C order."""
 
     def __init__(self, path: Path) -> None:
+        from rpim.data.formats.arrays import ArrayStream, must_be_npy
+
         must_be_npy(path)
         self.path, self._file = path, path.absolute()  # another process may be in another folder
         with reading(path), open(path, "rb") as file:
@@ -352,6 +352,8 @@ class _ParquetPart:
     """A .parquet file with a column of lists."""
 
     def __init__(self, path: Path, feature_column: str | None) -> None:
+        from rpim.data.formats.parquet import ParquetRows, parquet_features
+
         self.path, self._rows = path, ParquetRows(path)
         self.n_rows = self._rows.n_rows
         with reading(path):
@@ -361,5 +363,7 @@ class _ParquetPart:
         _check_type(path, self.dtype)
 
     def read(self, start: int, stop: int, size: int) -> Iterator[Matrix]:
+        from rpim.data.formats.parquet import list_matrix
+
         for first_row, table in self._rows.tables([self._column], size, start, stop):
             yield list_matrix(self.path, self._column, table.column(0), first_row)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
 from rpim._common.files import check_export, replacing, writing
-from rpim._common.npy import open_npz
 from rpim._common.progress import Progress
 from rpim._common.work_folder import WorkFolder
 from rpim.data.feature_set import FeatureSet
+from rpim.data.formats.arrays import open_npz
 from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
 from rpim.embedding.open_encoder import open_encoders

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, choose, first_line, some
 from rpim._common.files import must_exist, reading
-from rpim.data.formats.pickles import PickledBytes, load_pickle
+from rpim.data.formats.arrays import PickledBytes, load_pickle
 from rpim.embedding.items import Items
 
 TRAIN, TEST = "train", "test"

@@ -30,8 +30,7 @@ from rpim.embedding.embed import (
 )
 from rpim.embedding.encoders import Encoder, prepared_batches
 from rpim.embedding.items import Items
-from rpim.embedding.joint import JointEncoder
-from rpim.embedding.open_encoder import encoders_of
+from rpim.embedding.open_encoder import JointEncoder, encoders_of
 
 FILES = 64
 LEAST, MOST = 64, 4096

@@ -1,19 +1,26 @@
-"""Open an encoder: by name, by file, or from the metadata of a feature set."""
+"""Open an encoder, or several as one: by name, by file, or from the metadata of a feature set."""
 
 from __future__ import annotations
 
+import copy
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rpim._common.errors import InputError
-from rpim.data.embeddings import EMBEDDINGS
+from rpim.data.labels import EMBEDDINGS
 from rpim.embedding.encoders import Encoder
 from rpim.embedding.items import Kind
-from rpim.embedding.joint import JointEncoder
 from rpim.embedding.pictures import Preprocessing
+
+SEPARATOR = " + "
+_FACTS = ("kind", "encoder", "weights_sha256")
 
 
 def open_encoder(
@@ -90,9 +97,6 @@ def open_encoders(
     return opened[0] if len(opened) == 1 else JointEncoder(opened)
 
 
-_FACTS = ("kind", "encoder", "weights_sha256")
-
-
 def encoder_of(metadata: dict[str, Any], weights: Path | None = None, device: str | None = None) -> Encoder:
     """Reopen the encoder of features from their metadata.
 
@@ -164,3 +168,88 @@ def _stored(said: Any) -> str | None:
 def _is_file(name: str) -> bool:
     """Whether the name of an encoder would be taken for a file or folder."""
     return name.lower().endswith((".onnx", ".safetensors")) or os.path.exists(name)
+
+
+@dataclass(frozen=True)
+class JointPreparation:
+    """From an item to what each encoder takes. An item that one of them cannot use is unusable."""
+
+    each: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, content: Any) -> tuple[Any, ...]:
+        """The input of each encoder."""
+        return tuple(prepare(content) for prepare in self.each)
+
+    def augmented(self, content: Any, rng: np.random.Generator) -> tuple[Any, ...]:
+        """The same view of a picture, as each encoder takes it."""
+        return tuple(prepare.augmented(content, copy.deepcopy(rng)) for prepare in self.each)  # type: ignore[attr-defined]
+
+
+class JointEncoder(Encoder):
+    """Encoders of the same kind of items; the metadata has the identity, hash and width of each.
+
+    Parameters
+    ----------
+    encoders : sequence of Encoder
+        Two at least.
+
+    Raises
+    ------
+    InputError
+        If one is given twice.
+    """
+
+    weights = None
+    weights_hash = ""
+
+    def __init__(self, encoders: Sequence[Encoder]) -> None:
+        names = [encoder.identity for encoder in encoders]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"The encoder {twice} is given twice: give each encoder once.")
+        self.encoders = tuple(encoders)
+        self.kind = encoders[0].kind
+        self.name = SEPARATOR.join(encoder.name for encoder in encoders)
+        self.prepare = JointPreparation(tuple(encoder.prepare for encoder in encoders))
+        self.widths = [encoder.encode(_blank(encoder)).shape[1] for encoder in encoders]
+
+    @property
+    def batch_size(self) -> int:
+        """The smallest batch size of the encoders; setting it sets that of each."""
+        return min(encoder.batch_size for encoder in self.encoders)
+
+    @batch_size.setter
+    def batch_size(self, size: int) -> None:
+        for encoder in self.encoders:
+            encoder.batch_size = size
+
+    def encode(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
+        """The rows of all encoders side by side. (n, D)"""
+        # Images come as a tensor for each encoder, texts one by one.
+        inputs = prepared if self.kind == "images" else list(zip(*prepared, strict=True))
+        return np.concatenate(
+            [encoder.encode(each) for encoder, each in zip(self.encoders, inputs, strict=True)], axis=1
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing that the single encoders do not say."""
+        return {}
+
+    @property
+    def identity(self) -> str:
+        """The identities of all, in their order."""
+        return SEPARATOR.join(encoder.identity for encoder in self.encoders)
+
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of each encoder, with the number of columns of its rows."""
+        each = [
+            {"name": encoder.identity, "width": width, **encoder.metadata()["embedding"]}
+            for encoder, width in zip(self.encoders, self.widths, strict=True)
+        ]
+        return {"encoder": self.identity, EMBEDDINGS: each}
+
+
+def _blank(encoder: Encoder) -> Any:
+    """An item for the encoder: it says how wide its rows are only in a row."""
+    content: Any = "a" if encoder.kind == "texts" else np.zeros((8, 8, 3), dtype=np.uint8)
+    return np.asarray([encoder.prepare(content)]) if encoder.kind == "images" else [encoder.prepare(content)]

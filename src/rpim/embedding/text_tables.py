@@ -22,9 +22,9 @@ from rpim.data.columns import (
     prose_columns,
     scalar_columns,
 )
-from rpim.data.formats.csv_file import CSV_SUFFIXES, MIN_FEATURES, CsvFile
 from rpim.data.formats.feature_files import conversion
 from rpim.data.formats.parquet import arrow, column_values, is_list, read_columns, scalar_values
+from rpim.data.formats.tables import CSV_SUFFIXES, MIN_FEATURES, CsvFile
 from rpim.embedding.items import Items
 
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import replacing, writing
-from rpim._common.npy import load_npy
 from rpim._common.progress import Progress
+from rpim.data.formats.arrays import load_npy
 from rpim.embedding.images import TimmEncoder
 
 

@@ -19,7 +19,7 @@ from rpim._common.hardware import default_memory_budget, format_bytes
 from rpim.core.checkpoint import Checkpoint, History
 from rpim.core.head import Head
 from rpim.core.objective import Objective
-from rpim.core.preprocessing import Preprocessing, SumOfSquares
+from rpim.core.preprocessing import Preprocessing, SumOfSquares, single_precision
 from rpim.core.row_blocks import BLOCK_BYTES
 from rpim.core.sampling import LABELLED_ROWS_PER_CLASS, sample_rows
 from rpim.core.training import Schedule
@@ -34,6 +34,8 @@ BLOCK_ROWS = 8192
 """Rows per block outside of the training."""
 BYTES_PER_ROW = 120
 """Memory per row in any case: label, class, confidence, runner-up, scores, and a few numbers of a step."""
+PROCESS_BYTES = 400_000_000
+"""Of Python and the libraries."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +105,30 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
     n_rows, n_features = rows.shape
     n_known = int(codes.max()) + 1
     memory = rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
-    per_row = 4 * (3 * n_features + 128) + 8 * n_classes  # as read, preprocessed, projected, and probabilities
-    always = BYTES_PER_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
+    per_row, always = _bytes_per_sampled_row(n_features, n_classes), _bytes_of_any_fit(n_rows, n_features)
     least = always + 2 * per_row * max(LABELLED_ROWS_PER_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
             f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {format_bytes(least)} of memory "
-            f"at least, but {format_bytes(memory)} were given: give more, or spread them over workers."
+            f"at least, but {format_bytes(memory)} were given: give more, or a smaller n_classes."
         )
     return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * per_row))), seed)
+
+
+def bytes_for_rows(rows: RowFiles, n_sampled: int, n_classes: int) -> int:
+    """The memory left for preprocessed rows beside a sample of that size."""
+    n_rows, n_features = rows.shape
+    sample = n_sampled * _bytes_per_sampled_row(n_features, n_classes)
+    return max(0, rows.memory - PROCESS_BYTES - _bytes_of_any_fit(n_rows, n_features) - sample)
+
+
+def _bytes_per_sampled_row(n_features: int, n_classes: int) -> int:
+    """As read, preprocessed, projected, and half of what it takes to combine a committee: six N x K matrices."""
+    return 4 * (3 * n_features + 128) + 12 * n_classes
+
+
+def _bytes_of_any_fit(n_rows: int, n_features: int) -> int:
+    return BYTES_PER_ROW * n_rows + 4 * READ_BYTES + 24 * n_features**2 + 4 * BLOCK_BYTES
 
 
 def scan_rows(
@@ -123,7 +140,8 @@ def scan_rows(
     """
     gram = SumOfSquares(rows.shape[1], preprocess.device) if directions else None
     values = np.empty((len(sample), rows.shape[1]), dtype=np.promote_types(rows.dtype, np.float32))
-    for where, block in row_blocks_of(rows, BLOCK_ROWS):
+    for where, given in row_blocks_of(rows, BLOCK_ROWS):
+        block = single_precision(given)
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
         if bad.size:
             name = rows.path if isinstance(rows, RowFiles) else "X"

@@ -1,4 +1,4 @@
-"""The engine for rows that stay on disk: every pass reads them again, block by block."""
+"""The engine for rows that stay on disk: every pass reads them again, block by block, but for those that fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rpim.core.row_blocks import AllReduce, Block, Workspace, block_rows, global
 from rpim.core.training import train
 from rpim.data.labels import IntArray
 from rpim.data.row_files import READ_BYTES, RowFiles
-from rpim.engines.base import TrainingTask, assign_rows, sample_within, scan_rows
+from rpim.engines.base import TrainingTask, assign_rows, bytes_for_rows, sample_within, scan_rows
 
 Preprocess = Callable[[NDArray[np.floating]], Tensor]
 """From rows as stored on disk to rows as the head takes them."""
@@ -39,7 +39,15 @@ class OnDiskEngine:
 
     def train(self, head: Head, task: TrainingTask) -> History:
         n_classes, n_features = head.prototypes.shape
-        blocks = StreamedBlocks(self.rows, task.codes, n_classes, n_features, task.preprocess, task.x.device)
+        blocks = StreamedBlocks(
+            self.rows,
+            task.codes,
+            n_classes,
+            n_features,
+            task.preprocess,
+            task.x.device,
+            memory=bytes_for_rows(self.rows, len(task.x), n_classes),
+        )
         return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
 
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
@@ -47,9 +55,10 @@ class OnDiskEngine:
 
 
 class StreamedBlocks:
-    """Rows in files; see `RowBlocks`. No matrix with N rows is in memory: every pass computes the probabilities again.
+    """Rows in files; see `RowBlocks`. Every pass computes the probabilities again.
 
-    The order is that of the files, except that within a block the labelled rows come first.
+    The order is that of the files, except that within a block the labelled rows come first. The first blocks stay in
+    memory, preprocessed; every pass reads the others again.
 
     Parameters
     ----------
@@ -60,6 +69,8 @@ class StreamedBlocks:
         K, and the number of features after `preprocess`.
     preprocess : callable
         Normalizes and projects a block.
+    memory : int
+        Bytes for the blocks that stay in memory.
     all_reduce : callable
         Sums over the workers.
     """
@@ -75,6 +86,7 @@ class StreamedBlocks:
         preprocess: Preprocess,
         device: torch.device,
         *,
+        memory: int = 0,
         all_reduce: AllReduce = single_worker,
     ) -> None:
         self._rows, self._codes, self._preprocess, self._device = rows, codes, preprocess, device
@@ -85,22 +97,37 @@ class StreamedBlocks:
         self._block = block_rows(n_classes, n_features, self.n_local_rows)
         per_read = READ_BYTES // (rows.shape[1] * rows.dtype.itemsize)
         self._read_rows = max(1, per_read // self._block) * self._block  # whole blocks, the same in every pass
+        self._kept = torch.empty(
+            min(memory // (4 * n_features * self._block) * self._block, self.n_local_rows), n_features, device=device
+        )
+        self._n_kept = 0
         empty = torch.empty(self._block, n_classes, device=device)
         self.z, self.log_z = empty, torch.empty_like(empty)
         self.workspace = Workspace(torch.empty_like(empty), torch.empty(self._block, n_features, device=device))
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""
-        for start, read in self._rows.blocks(size=self._read_rows):
+        n_kept = self._n_kept
+        for first in range(0, n_kept, self._block):
+            rows = slice(first, min(first + self._block, n_kept))
+            yield Block(self._kept[rows], self._labels(rows), rows)
+        if n_kept == self.n_local_rows:
+            return
+        for start, read in self._rows.blocks(n_kept, size=self._read_rows):
             for first in range(0, len(read), self._block):
                 part = read[first : first + self._block]
                 rows = slice(start + first, start + first + len(part))
-                codes = self._codes[rows]
-                order = labelled_first(codes)
-                if order is not None:
-                    part, codes = part[order], codes[order]
-                labels = torch.from_numpy(codes[: int((codes >= 0).sum())]).to(self._device)
-                yield Block(self._preprocess(part), labels, rows)
+                order = labelled_first(self._codes[rows])
+                x = self._preprocess(part if order is None else part[order])
+                if rows.stop <= len(self._kept):
+                    x = self._kept[rows].copy_(x)
+                    self._n_kept = rows.stop
+                yield Block(x, self._labels(rows), rows)
+
+    def _labels(self, rows: slice) -> Tensor:
+        """The labels of the labelled rows among these. (n_labelled,)"""
+        codes = self._codes[rows]
+        return torch.from_numpy(codes[codes >= 0]).to(self._device)
 
     def zero_labelled(self, values: Tensor) -> None:
         """Set the entries of `values`, one per row, to zero for labelled rows."""

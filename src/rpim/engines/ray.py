@@ -1,15 +1,15 @@
 """The engine for rows on Ray workers: each has a shard of the rows, and every sum over rows is an all-reduce.
 
-Ray Train starts the workers, connects them by torch.distributed, and restarts them if one dies; they resume from the
-last checkpoint. The results are those of one process up to rounding.
+The workers are actors that torch.distributed connects. If one dies, all are started again and resume from the last
+checkpoint. The results are those of one process up to rounding. (Ray Train does this too, but takes twenty seconds to
+start two workers, and writes its own state in place: a driver killed meanwhile leaves one that it cannot read.)
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
+import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,10 +24,9 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from rpim._common.errors import InputError, first_line
-from rpim._common.files import disk_is_full
+from rpim._common.files import disk_is_full, replacing
 from rpim._common.hardware import default_memory_budget
-from rpim._common.parallel import ray_backend
-from rpim._common.ray import LOCAL, connected, explain_ray_errors, import_ray, suppress_stdout
+from rpim._common.ray import LOCAL, connected, explain_ray_errors, import_ray, ray_backend, suppress_stdout
 from rpim.core import checkpoint
 from rpim.core.checkpoint import History, TrainingState
 from rpim.core.head import Head
@@ -39,7 +38,7 @@ from rpim.data.row_files import RowFiles
 from rpim.engines.base import Rows, TrainingTask, assign_rows, sample_within, scan_rows
 from rpim.engines.ray_rows import Shard, cut
 
-_STATE_FILE, _END_FILE = "training.safetensors", "trained.safetensors"
+_END_FILE = "trained.safetensors"
 _MAX_FAILURES = 5
 _SECONDS_BETWEEN_POLLS, _SECONDS_TO_ANSWER = 0.5, 10.0
 CPU = torch.device("cpu")
@@ -59,7 +58,6 @@ class WorkerConfig:
     memory: int | None
     storage: Path
     save_every: float
-    counter: Any  # the actor of _StepCounter
 
 
 class RayEngine:
@@ -103,7 +101,6 @@ class RayEngine:
             else:
                 storage = task.checkpoint.workers_folder()
             ray = import_ray()
-            counter = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_StepCounter).remote()
             work = WorkerConfig(
                 shards=self.shards,
                 codes=[ray.put(task.codes[shard.start : shard.stop]) for shard in self.shards],
@@ -115,43 +112,14 @@ class RayEngine:
                 memory=self.rows.given_memory if isinstance(self.rows, RowFiles) else None,
                 storage=storage,
                 save_every=checkpoint.SAVE_EVERY,
-                counter=counter,
             )
             stack.enter_context(suppress_stdout())
-            stack.enter_context(_watching(counter, task.on_step))
-            end = self._fit(work, head.parameters)
+            _train_on_workers(work, task.on_step)
+            with _reading(storage):
+                end = TrainingState.from_bytes((storage / _END_FILE).read_bytes(), head.parameters)
         for name, parameter in head.parameters.items():
             parameter.copy_(end.tensors[name])
         return end.history
-
-    def _fit(self, work: WorkerConfig, like: Mapping[str, Tensor]) -> TrainingState:
-        ray = import_ray()
-        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
-
-        resources = ray.cluster_resources()
-        trainer = TorchTrainer(
-            _train,
-            train_loop_config={"work": ray.put(work)},
-            scaling_config=ScalingConfig(
-                num_workers=self.n_workers,
-                use_gpu=resources.get("GPU", 0) >= self.n_workers,
-                resources_per_worker={"CPU": max(1, int(resources.get("CPU", 1)) // self.n_workers)},
-            ),
-            run_config=RunConfig(
-                name="training",  # with the same name and storage Ray Train resumes by itself
-                storage_path=str(work.storage),
-                failure_config=FailureConfig(max_failures=_MAX_FAILURES),
-                checkpoint_config=CheckpointConfig(num_to_keep=2),
-            ),
-        )
-        with _interruptible():
-            result = trainer.fit()
-        if problem := ray.get(work.counter.problem.remote()):
-            raise InputError(problem)
-        assert result.checkpoint is not None
-        with result.checkpoint.as_directory() as folder, _reading(work.storage):
-            return TrainingState.from_bytes(Path(folder, _END_FILE).read_bytes(), like)
 
     @explain_ray_errors()
     def assign(self, head: Head, preprocess: Preprocessing, *, scores: bool) -> tuple[IntArray, NDArray[np.float32]]:
@@ -188,23 +156,6 @@ def on_ray(address: str = LOCAL, workers: int | None = None) -> Iterator[Callabl
         yield partial(RayEngine, n_workers=n_workers)
 
 
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt after Ctrl-C: Ray Train stops the workers, and then raises SystemExit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler, interrupted = signal.getsignal(signal.SIGINT), False
-    try:
-        yield
-    except SystemExit:
-        interrupted = True
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if interrupted:
-        raise KeyboardInterrupt
-
-
 def _on_each(work: Callable[..., Any], shards: list[Shard], each: list[Any], *others: Any) -> list[Any]:
     """Run one task per shard; Ray retries a task whose worker dies."""
     ray = import_ray()
@@ -222,44 +173,118 @@ def _assign(shard: Shard, head: Head, preprocess: Preprocessing, scores: bool) -
     return assign_rows(shard.rows(), head, preprocess, scores=scores)
 
 
-def _train(config: dict[str, Any]) -> None:
-    """The training loop of every worker; not retried after an InputError, which the user has to resolve first."""
-    import ray
+def _train_on_workers(work: WorkerConfig, on_step: Callable[[], None]) -> None:
+    """Train on one actor per shard; all are started again if one dies, at most `_MAX_FAILURES` times."""
+    ray = import_ray()
+    reference, reported = ray.put(work), 0
 
-    work: WorkerConfig = ray.get(config["work"])
-    if ray.get(work.counter.problem.remote()):
-        return
+    def report(steps: int) -> None:
+        nonlocal reported
+        for _ in range(reported, steps):
+            on_step()
+        reported = max(reported, steps)
+
+    for failures_left in reversed(range(_MAX_FAILURES + 1)):
+        with _started(len(work.shards)) as workers:
+            nodes = ray.get([worker.node.remote() for worker in workers])
+            address = ray.get(workers[0].free_address.remote())
+            tasks = [
+                worker.train.remote(reference, rank, address, nodes.count(nodes[rank]))
+                for rank, worker in enumerate(workers)
+            ]
+            pending = tasks
+            try:
+                while pending:
+                    done, pending = ray.wait(pending, timeout=_SECONDS_BETWEEN_POLLS)
+                    ray.get(done)
+                    report(ray.get(workers[0].n_steps.remote()))
+                return
+            except InputError:  # the user has to resolve it first
+                raise
+            except ray.exceptions.RayError:
+                if not failures_left:
+                    _raise_lost(tasks)
+                    raise
+
+
+def _raise_lost(tasks: list[Any]) -> None:
+    """Raise the error of a worker that was lost: those of its peers say only that they wait for it in vain."""
+    ray = import_ray()
+    for task in ray.wait(tasks, num_returns=len(tasks), timeout=_SECONDS_TO_ANSWER)[0]:
+        with contextlib.suppress(ray.exceptions.RayTaskError):
+            ray.get(task)
+
+
+@contextlib.contextmanager
+def _started(n_workers: int) -> Iterator[list[Any]]:
+    """Context with that many workers, all or none of which have their cores."""
+    ray = import_ray()
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    resources = ray.cluster_resources()
+    cores = max(1, int(resources.get("CPU", 1)) // n_workers)
+    gpus = int(resources.get("GPU", 0) >= n_workers)
+    group = placement_group([{"CPU": cores, "GPU": gpus} if gpus else {"CPU": cores}] * n_workers)
     try:
-        _train_shard(work)
-    except InputError as error:
-        ray.get(work.counter.give_up.remote(str(error)))
-        raise
+        ray.get(group.ready())
+        actor = ray.remote(num_cpus=cores, num_gpus=gpus, max_concurrency=2)(_TrainingWorker)
+        yield [
+            actor.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)).remote()
+            for index in range(n_workers)
+        ]
+    finally:
+        remove_placement_group(group)  # its actors are killed
 
 
-def _train_shard(work: WorkerConfig) -> None:
-    import ray.train
+class _TrainingWorker:
+    """An actor that trains on one shard; a second thread of it answers how far it is."""
 
-    context = ray.train.get_context()
-    rank = context.get_world_rank()
-    checkpoints = _RayCheckpoints(rank, work.storage, work.save_every)
-    if checkpoints.has_ended():
-        return
-    device = ray.train.torch.get_device()
-    head = _on(device, work.head)
-    codes = np.array(ray.get(work.codes[rank]))
-    memory = work.memory or default_memory_budget() // context.get_local_world_size()
-    preprocess = replace(work.preprocess, device=device, components=_moved(work.preprocess.components, device))
-    blocks = work.shards[rank].blocks(
-        codes, len(head.prototypes), preprocess, _all_reduce(device), memory=memory, cache=work.cache
-    )
-    objective = replace(work.objective, class_shares=_moved(work.objective.class_shares, device))
+    def __init__(self) -> None:
+        self._steps = 0
 
-    def on_step(step: int, value: dict[str, float]) -> None:
-        if rank == 0:
-            work.counter.advance.remote(step + 1)
+    def node(self) -> str:
+        """The machine it runs on."""
+        return str(import_ray().get_runtime_context().get_node_id())
 
-    history = train(blocks, head, objective, work.schedule, on_step, checkpoints)
-    checkpoints.end(TrainingState(head.parameters, history))
+    def free_address(self) -> str:
+        """An address on its machine for torch.distributed."""
+        host = str(import_ray().util.get_node_ip_address())
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+            free.bind((host, 0))
+            port = free.getsockname()[1]
+        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+    def n_steps(self) -> int:
+        """The steps of the training so far."""
+        return self._steps
+
+    def train(self, work: WorkerConfig, rank: int, address: str, workers_here: int) -> None:
+        """Train together with the other workers; `workers_here` of them are on this machine."""
+        import ray
+        from torch import distributed
+
+        device = torch.device("cuda", 0) if ray.get_gpu_ids() else CPU  # Ray shows each worker its own GPU alone
+        distributed.init_process_group(
+            "gloo" if device == CPU else "nccl", init_method=address, rank=rank, world_size=len(work.shards)
+        )
+        checkpoints = _WorkerCheckpoints(rank, device, work.storage, work.save_every)
+        if checkpoints.has_ended():
+            return
+        head = _on(device, work.head)
+        codes = np.array(ray.get(work.codes[rank]))
+        memory = work.memory or default_memory_budget() // workers_here
+        preprocess = replace(work.preprocess, device=device, components=_moved(work.preprocess.components, device))
+        blocks = work.shards[rank].blocks(
+            codes, len(head.prototypes), preprocess, _all_reduce(device), memory=memory, cache=work.cache
+        )
+        objective = replace(work.objective, class_shares=_moved(work.objective.class_shares, device))
+
+        def on_step(step: int, value: dict[str, float]) -> None:
+            self._steps = step + 1
+
+        history = train(blocks, head, objective, work.schedule, on_step, checkpoints)
+        checkpoints.end(TrainingState(head.parameters, history))
 
 
 def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
@@ -300,29 +325,20 @@ def _reading(storage: Path) -> Iterator[None]:
         ) from error
 
 
-class _RayCheckpoints:
-    """Checkpoints by Ray Train: the first worker writes, and all workers must report."""
+class _WorkerCheckpoints:
+    """Checkpoints of all workers: the first one writes and reads, and sends what it has read to the others."""
 
-    def __init__(self, rank: int, storage: Path, save_every: float) -> None:
-        self._rank, self._storage = rank, storage
+    def __init__(self, rank: int, device: torch.device, storage: Path, save_every: float) -> None:
+        self._rank, self._device, self._storage = rank, device, storage
         self._save_every, self._saved = save_every, time.monotonic()
-
-    def _read(self, name: str) -> bytes | None:
-        import ray.train
-
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            return None
-        with checkpoint.as_directory() as folder:
-            path = Path(folder, name)
-            return path.read_bytes() if path.is_file() else None
 
     def has_ended(self) -> bool:
         """Whether the training is complete."""
-        return self._read(_END_FILE) is not None
+        return bool(self._from_first((self._storage / _END_FILE).is_file))
 
     def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
-        data = self._read(_STATE_FILE)
+        path = self._storage / checkpoint.TRAINING_FILE
+        data = self._from_first(lambda: path.read_bytes() if path.is_file() else None)
         with _reading(self._storage):
             return None if data is None else TrainingState.from_bytes(data, like)
 
@@ -330,71 +346,30 @@ class _RayCheckpoints:
         return time.monotonic() - self._saved >= self._save_every
 
     def save(self, state: TrainingState) -> None:
-        self._report(_STATE_FILE, state)
+        self._write(checkpoint.TRAINING_FILE, state)
         self._saved = time.monotonic()
 
     def end(self, state: TrainingState) -> None:
         """Save the trained head."""
-        self._report(_END_FILE, state)
+        self._write(_END_FILE, state)
 
-    def _report(self, name: str, state: TrainingState) -> None:
-        import ray.train
+    def _from_first(self, read: Callable[[], Any]) -> Any:
+        from torch import distributed
 
+        found = [None if self._rank else read()]
+        distributed.broadcast_object_list(found, src=0, device=self._device)
+        return found[0]
+
+    def _write(self, name: str, state: TrainingState) -> None:
         if self._rank:
-            ray.train.report({})
             return
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, name).write_bytes(state.to_bytes())
-                ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
-        except OSError as error:
-            if not disk_is_full(error):
+            with replacing(self._storage / name) as file:
+                file.write(state.to_bytes())
+        except InputError as error:
+            if error.__cause__ is None or not disk_is_full(error.__cause__):
                 raise
             raise InputError(
-                f"{error.filename or self._storage} was not written, no space left on its disk: free some of it, and "
-                "call it again to resume."
+                f"{self._storage} was not written, no space left on its disk: free some of it, and call it again to "
+                "resume."
             ) from error
-
-
-class _StepCounter:
-    """An actor that counts the steps of the training, and knows why it was given up."""
-
-    def __init__(self) -> None:
-        self._steps, self._problem = 0, ""
-
-    def advance(self, steps: int) -> None:
-        self._steps = max(self._steps, steps)
-
-    def steps(self) -> int:
-        return self._steps
-
-    def give_up(self, problem: str) -> None:
-        self._problem = self._problem or problem
-
-    def problem(self) -> str:
-        return self._problem
-
-
-@contextlib.contextmanager
-def _watching(counter: Any, on_step: Callable[[], None]) -> Iterator[None]:
-    """Context in which `on_step` is called for the steps that the workers take."""
-    ray, ended = import_ray(), threading.Event()
-
-    def watch() -> None:
-        reported = 0
-        while not ended.wait(_SECONDS_BETWEEN_POLLS):
-            try:
-                steps = ray.get(counter.steps.remote(), timeout=_SECONDS_TO_ANSWER)
-            except ray.exceptions.RayError:  # the training itself reports the failure
-                continue
-            for _ in range(reported, steps):
-                on_step()
-            reported = max(reported, steps)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

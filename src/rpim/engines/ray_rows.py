@@ -47,7 +47,7 @@ class Shard:
         memory: int,
         cache: bool,
     ) -> RowBlocks:
-        """The rows to train on: preprocessed in memory if they fit, else read from their files in every pass.
+        """The rows to train on: preprocessed in memory if they fit, else some of them read in every pass.
 
         `codes` are the classes of the rows of the shard, -1 for unlabelled ones. (n,)
         """
@@ -56,7 +56,14 @@ class Shard:
         free = int(_SHARE_FOR_ROWS * memory) - 4 * n_features * len(rows)
         if free < 0 and isinstance(rows, RowFiles):
             return StreamedBlocks(
-                rows, codes, n_classes, n_features, preprocess, preprocess.device, all_reduce=all_reduce
+                rows,
+                codes,
+                n_classes,
+                n_features,
+                preprocess,
+                preprocess.device,
+                memory=int(_SHARE_FOR_ROWS * memory),
+                all_reduce=all_reduce,
             )
         x, labels = _labelled_first(rows, codes, n_features, preprocess)
         return InMemoryBlocks(

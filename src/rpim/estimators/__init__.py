@@ -1,4 +1,4 @@
-"""One file per system, all with the contract of `DiscoveryEstimator`."""
+"""One file per system, or per family of short ones, all with the contract of `DiscoveryEstimator`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rpim.estimators.gcd import GCD
-    from rpim.estimators.kmeans import KMeans
-    from rpim.estimators.label_spreading import SpreadLabels
+    from rpim.estimators.nearest_centroid import GCD, KMeans
     from rpim.estimators.orca import ORCA
-    from rpim.estimators.pim import PIM
+    from rpim.estimators.plain_infomax import PIM, RIM, TIM
     from rpim.estimators.rankstats import RankStats
-    from rpim.estimators.rim import RIM
     from rpim.estimators.rpim import RPIM
-    from rpim.estimators.self_training import SelfTraining
-    from rpim.estimators.tim import TIM
+    from rpim.estimators.semi_supervised import SelfTraining, SpreadLabels
     from rpim.estimators.umap_hdbscan import UMAPHDBSCAN
     from rpim.estimators.uno import UNO
 
@@ -34,7 +30,12 @@ __all__ = [
     "SpreadLabels",
 ]
 
-_FILES = {"SelfTraining": "self_training", "SpreadLabels": "label_spreading", "UMAPHDBSCAN": "umap_hdbscan"}
+_FILES = {
+    **dict.fromkeys(("GCD", "KMeans"), "nearest_centroid"),
+    **dict.fromkeys(("PIM", "RIM", "TIM"), "plain_infomax"),
+    **dict.fromkeys(("SelfTraining", "SpreadLabels"), "semi_supervised"),
+    "UMAPHDBSCAN": "umap_hdbscan",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,12 +22,20 @@ from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.head import Head, least_fitting
 from rpim.core.preprocessing import Normalization, SumOfSquares, check_scale, directions_of_each
-from rpim.data.embeddings import are_several, checked_widths, side_by_side
-from rpim.data.labels import UNLABELLED, IntArray, encode_labels, name_new_classes, name_rows, unit_rows
+from rpim.data.labels import (
+    UNLABELLED,
+    IntArray,
+    are_several,
+    checked_widths,
+    encode_labels,
+    name_new_classes,
+    name_rows,
+    side_by_side,
+    unit_rows,
+)
 from rpim.data.row_files import RowFiles
 from rpim.engines.base import Engine
 from rpim.engines.in_memory import InMemoryEngine
-from rpim.engines.on_disk import OnDiskEngine
 from rpim.estimators.count_classes import count_classes
 from rpim.estimators.fitted import FittedEstimator, FloatArray
 from rpim.estimators.problem import ClassCount, FitProblem
@@ -191,7 +199,9 @@ class DiscoveryEstimator(FittedEstimator):
                 f"{type(self).__name__} needs its rows in memory; only rim, tim, pim and rpim can leave them on disk "
                 "or spread them over workers."
             )
-        engine = OnDiskEngine(X) if isinstance(X, RowFiles) else X
+        from rpim.engines.on_disk import OnDiskEngine
+
+        engine: Engine = OnDiskEngine(X) if isinstance(X, RowFiles) else X
         self.n_features_in_ = engine.shape[1]
         return engine
 

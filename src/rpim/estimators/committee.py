@@ -1,136 +1,56 @@
-"""The committee: many cheap fits that differ, matched, averaged and distilled into one head.
+"""The committee: many cheap fits that differ, matched, averaged and distilled into one head; and its check of labels.
 
 A single InfoMax fit is a lottery ticket: start, representation and lambda each move the result by points. Members
-differ in all of them, and each does not see a part of the labels.
+(`members.py`) differ in all of them, and each does not see a part of the labels.
 
-1. `plan_members` draws what each member varies; a `Trainer` trains one. Members are independent of each other.
-2. `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
-   classes; members are matched with it and averaged (`consensus.py`); the average is made as confident as it is right
-   on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement
-   (`propagate`) and classes into balance (`balance`).
-3. The average is distilled into one linear head (`core/training.py`), the model.
+`combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
+classes; members are matched with it and averaged (`core/committee.py`); the average is made as confident as it is right
+on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement (`propagate`) and
+classes into balance (`balance`). The average is then distilled into one linear head (`core/training.py`), the model.
 
-It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows.
+It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows,
+by which `LabelCheck` checks the labels. Even where every label is right, some rows get little probability for theirs:
+classes overlap. How many, the probabilities say themselves: among rows with probabilities p, a label drawn from p falls
+on a class with p_k <= t with probability sum_k p_k [p_k <= t]. What is observed beyond that is wrong labels: their
+number is estimated by the largest excess over all t, and so many of the most suspect rows are reported. (Confident
+learning, by Northcutt, Jiang and Chuang, JAIR 2021, compares with a threshold a class instead; on overlapping classes
+it reports a fifth of clean labels.)
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
-from rpim._common.parallel import parallel_map
-from rpim._common.progress import Progress
-from rpim.core.checkpoint import MEMBER_FILE, Checkpoint, History, check_tensors, checked_history, pack, unpack
-from rpim.core.consensus import (
+from rpim.core.committee import (
     N_NEIGHBORS,
     average,
     balance,
     calibrated_power,
     class_stability,
+    fit_representation,
     nearest_neighbors,
     neighbor_mean,
     propagate,
     raised,
     vote_embedding,
 )
-from rpim.core.head import Head
-from rpim.core.initialization import ClassSizes, estimated_shares, merged_start
-from rpim.core.objective import Objective
-from rpim.core.representations import KINDS, Representation, fit_representation, uses_labels
-from rpim.core.row_blocks import InMemoryBlocks
-from rpim.core.training import Schedule, train
-from rpim.estimators.label_checks import LabelCheck
-from rpim.estimators.problem import step_cost
-
-N_FOLDS = 8
-"""A member does not see an eighth of the labels of each class."""
-
-ROW_SHARE = 0.5
-"""A member is trained on this share of the rows whose labels it does not see, drawn without replacement."""
-
-LEAST_ROWS = 25
-"""Of these rows per class, on average, a member is trained on at least so many, or on all."""
-
-N_DIRECTIONS = 128
-"""Number of principal directions of the rows of a member: more are no better, and cost twice as much."""
-
-TRADE_OFFS = {"equal": (0.1,), "estimated": (0.1, 0.2, 0.5, 1.0)}
-"""The values of lambda: where classes differ in size, M pulls them together, and a larger lambda holds against it."""
+from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
+from rpim.estimators.members import N_DIRECTIONS, Member, Trainer, train_from_clusters
 
 UNEQUAL = 0.45
 """Classes are taken to differ in size where the standard deviation of their sizes, at a start, is above this share of
 their mean. On four balanced or mildly unbalanced sets it is 0.20 to 0.41, with tails of 20:1 it is 0.48 and more."""
 
-SCHEDULE = Schedule(learning_rate=1e-2, max_iter=40)
-"""A member trains for a short while: longer ones are better alone, but not together."""
-
 VOTE_DIRECTIONS = 128
-
-
-@dataclass(frozen=True)
-class MemberPlan:
-    """What sets a member apart from the others."""
-
-    representation: str
-    n_directions: int
-    trade_off: float
-    class_sizes: ClassSizes
-    fold: int
-    """The part of the labels that it does not see; -1 where it sees all."""
-    seed: int
-    embedding: int = 0
-    """Which embedding of the rows it sees, where there are several."""
-
-    @property
-    def representation_key(self) -> tuple[str, int, int, int]:
-        """Members with the same key have the same representation. Only whitening depends on the labels that it sees."""
-        fold = self.fold if uses_labels(self.representation) else -1
-        return self.representation, self.n_directions, self.embedding, fold
-
-
-def plan_members(
-    n_members: int,
-    seed: int,
-    *,
-    n_directions: int,
-    class_sizes: ClassSizes = "equal",
-    trade_offs: Sequence[float] | None = None,
-    n_embeddings: int = 1,
-) -> list[MemberPlan]:
-    """Plan what each member varies. Every four members have every representation, every eight hide every label once.
-
-    Parameters
-    ----------
-    seed : int
-        Where the seeds of the members are drawn from.
-    n_directions : int
-        Principal directions that a member keeps.
-    trade_offs : sequence of float, optional
-        The values of lambda to go through, where they are not those of `TRADE_OFFS`.
-    """
-    kinds, values = list(KINDS), TRADE_OFFS[class_sizes] if trade_offs is None else trade_offs
-    generator = torch.Generator().manual_seed(seed)
-    seeds = torch.randint(2**31, (n_members,), generator=generator).tolist()
-    plans = []
-    for m in range(n_members):
-        turn = m // len(kinds)
-        plans.append(
-            MemberPlan(
-                representation=kinds[m % len(kinds)],
-                n_directions=n_directions,
-                trade_off=values[(m + turn) % len(values)],  # shifted, so that each representation meets each value
-                class_sizes=class_sizes,
-                fold=m % N_FOLDS,
-                seed=seeds[m],
-                # Shifted, so that each embedding meets every representation, and every label is hidden from each.
-                embedding=(m % len(kinds) + turn + turn // n_embeddings) % n_embeddings,
-            )
-        )
-    return plans
+_ROUNDS = 20  # of estimating the number of wrong labels
 
 
 def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> ClassSizes:
@@ -139,196 +59,6 @@ def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> Clas
     start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
     shares = estimated_shares(start.labels, start.prototypes)
     return "estimated" if float(shares.std() / shares.mean()) > UNEQUAL else "equal"
-
-
-def label_folds(labels: Tensor, seed: int) -> Tensor:
-    """The fold of each label, evenly in each class; -1 for the one label of a class, which is never hidden. (n,)"""
-    generator = torch.Generator().manual_seed(seed)
-    folds = torch.empty_like(labels)
-    shift = 0
-    for c in range(int(labels.max()) + 1 if len(labels) else 0):
-        rows = torch.nonzero(labels == c).flatten()
-        place = torch.randperm(len(rows), generator=generator).to(labels.device)
-        folds[rows] = (place + shift) % N_FOLDS if len(rows) > 1 else -1
-        shift += len(rows)  # small classes begin where others ended, so that every fold has about as many labels
-    return folds
-
-
-@dataclass(frozen=True)
-class Member:
-    """A trained member: its representation and its head."""
-
-    plan: MemberPlan
-    representation: Representation
-    head: Head
-    history: History = field(repr=False)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The probabilities of a block of rows. (n, K)"""
-        return torch.softmax(self.head.logits(self.representation(x)), dim=1)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Those of the representation and of the head."""
-        of_head = {f"head.{name}": value for name, value in self.head.tensors().items()}
-        return {"matrix": self.representation.matrix, "shift": self.representation.shift, **of_head}
-
-    def to_bytes(self) -> bytes:
-        """As a file."""
-        return pack(self.tensors(), {"plan": asdict(self.plan), "history": self.history})
-
-    @classmethod
-    def from_bytes(cls, data: bytes, like: Member) -> Member | None:
-        """What `to_bytes` gave, on the device of `like`; None if the member has another plan.
-
-        Raises
-        ------
-        ValueError
-            If the data are damaged, or the tensors have other names, shapes or dtypes than those of `like`.
-        """
-        tensors, facts = unpack(data)
-        if not isinstance(facts, dict) or facts.get("plan") != asdict(like.plan):
-            return None
-        check_tensors(tensors, like.tensors())
-        history = checked_history(facts.get("history"))
-        if len(history) != SCHEDULE.max_iter:
-            raise ValueError(f"its history has {len(history)} steps and not {SCHEDULE.max_iter}")
-        tensors = {name: value.to(like.head.prototypes.device) for name, value in tensors.items()}
-        of_head = {name.removeprefix("head."): v for name, v in tensors.items() if name.startswith("head.")}
-        head = Head.from_tensors(of_head, like.head.transform_name, like.head.temperature)
-        return cls(like.plan, Representation(tensors["matrix"], tensors["shift"]), head, history)
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """Trains any member: what all of them share. It can be sent to another process."""
-
-    x: Tensor  # (N, D), the labelled rows first; the embeddings side by side where there are several
-    labels: Tensor  # (n_labelled,)
-    folds: Tensor  # (n_labelled,)
-    n_classes: int
-    objective: Objective
-    weight_decay: float
-    new_head: Callable[[Tensor], Head]
-    cache: bool = True
-    embeddings: tuple[slice, ...] = (slice(None),)
-    """The columns of each embedding."""
-
-    def __call__(self, plan: MemberPlan, representation: Representation | None = None) -> Member:
-        """Train a member; ``representation`` is that of its `representation_key`, if it is already fitted."""
-        representation = self.fit_representation(plan) if representation is None else representation
-        rows, labels = self._rows_of(plan)
-        head, history = train_from_clusters(
-            representation(self.x[rows]),
-            labels,
-            self.n_classes,
-            replace(self.objective, trade_off=plan.trade_off),
-            self.new_head,
-            class_sizes=plan.class_sizes,
-            seed=plan.seed,
-            weight_decay=self.weight_decay,
-            cache=self.cache,
-        )
-        return Member(plan, representation, head, history)
-
-    def untrained(self, plan: MemberPlan) -> Member:
-        """A member of this plan before its training, with tensors of zeros."""
-        width = min(plan.n_directions, self.x[:, self.embeddings[plan.embedding]].shape[1])
-        representation = Representation(self.x.new_zeros(width, self.x.shape[1]), self.x.new_zeros(width))
-        return Member(plan, representation, self.new_head(self.x.new_zeros(self.n_classes, width)), [])
-
-    def fit_representation(self, plan: MemberPlan) -> Representation:
-        """Fit the representation that all members with the same `representation_key` share."""
-        x, labels = self.x[:, self.embeddings[plan.embedding]], self.labels
-        if uses_labels(plan.representation):
-            # The covariance of all labelled rows would tell a member of the labels that it is not to see.
-            order, labels = self._without_fold(plan.fold)
-            x = x[order]
-        found = fit_representation(plan.representation, x, labels, plan.n_directions)
-        return self._of_all_columns(found, plan.embedding)
-
-    def _rows_of(self, plan: MemberPlan) -> tuple[Tensor, Tensor]:
-        """The rows that a member is trained on, those whose labels it sees first, and these labels."""
-        order, labels = self._without_fold(plan.fold)
-        seen, others = order[: len(labels)], order[len(labels) :]
-        n_drawn = max(round(ROW_SHARE * len(others)), LEAST_ROWS * self.n_classes)
-        drawn = torch.randperm(len(others), generator=torch.Generator().manual_seed(plan.seed + 1))[:n_drawn]
-        return torch.cat([seen, others[drawn.sort().values.to(others.device)]]), labels
-
-    def _without_fold(self, fold: int) -> tuple[Tensor, Tensor]:
-        """The rows in the order of a member, those whose labels it sees first, and these labels."""
-        hidden = self.folds == fold
-        seen, unseen = torch.nonzero(~hidden).flatten(), torch.nonzero(hidden).flatten()
-        unlabelled = torch.arange(len(self.labels), len(self.x), device=self.x.device)
-        return torch.cat([seen, unseen, unlabelled]), self.labels[seen]
-
-    def _of_all_columns(self, representation: Representation, embedding: int) -> Representation:
-        """The same representation, of rows with all embeddings: zeros for the columns of the others."""
-        if len(self.embeddings) == 1:
-            return representation
-        matrix = representation.matrix.new_zeros(len(representation.matrix), self.x.shape[1])
-        matrix[:, self.embeddings[embedding]] = representation.matrix
-        return Representation(matrix, representation.shift)
-
-
-def train_from_clusters(
-    x: Tensor,
-    labels: Tensor,
-    n_classes: int,
-    objective: Objective,
-    new_head: Callable[[Tensor], Head],
-    *,
-    class_sizes: ClassSizes,
-    seed: int,
-    weight_decay: float,
-    cache: bool = True,
-) -> tuple[Head, History]:
-    """Train a head from merged clusters in the short schedule of a member."""
-    start = merged_start(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
-    if class_sizes == "estimated":
-        objective = replace(objective, class_shares=start.shares(class_sizes))
-    head = new_head(start.prototypes)
-    engine = InMemoryBlocks(x, labels, n_classes, cache=cache)
-    return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
-
-
-def train_members(
-    trainer: Trainer, plans: list[MemberPlan], h: str, progress: Progress, checkpoint: Checkpoint | None
-) -> list[Member]:
-    """Train the members that the checkpoint does not have, each as a task."""
-    found = {} if checkpoint is None else _kept_members(trainer, plans, checkpoint)
-    costs = [step_cost(trainer.x[:, : plan.n_directions], trainer.n_classes, h) * SCHEDULE.max_iter for plan in plans]
-    progress.expect(sum(costs))
-    progress.stage(f"training {len(plans)} members")
-    progress.advance(sum(costs[number] for number in found))
-    missing = [number for number in range(len(plans)) if number not in found]
-
-    def done(position: int, member: Member) -> None:
-        number = missing[position]
-        if checkpoint is not None:
-            checkpoint.save_member(number, member.to_bytes())
-        progress.advance(costs[number])
-
-    first = {plans[number].representation_key: plans[number] for number in missing}
-    shared = dict(zip(first, parallel_map(trainer.fit_representation, first.values()), strict=True))
-
-    def train_member(plan: MemberPlan) -> Member:
-        return trainer(plan, shared[plan.representation_key])
-
-    trained = parallel_map(train_member, [plans[number] for number in missing], done)
-    found |= dict(zip(missing, trained, strict=True))
-    return [found[number] for number in range(len(plans))]
-
-
-def _kept_members(trainer: Trainer, plans: list[MemberPlan], checkpoint: Checkpoint) -> dict[int, Member]:
-    """The members with these plans that the checkpoint has, by number."""
-    kept = {}
-    for number, data in checkpoint.members().items():
-        for plan in plans[number : number + 1]:
-            with checkpoint.reading(MEMBER_FILE.format(number)):
-                member = Member.from_bytes(data, trainer.untrained(plan))
-            if member is not None:
-                kept[number] = member
-    return kept
 
 
 @dataclass(frozen=True)
@@ -411,15 +141,6 @@ def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: T
     return total / count  # 0 / 0 is NaN
 
 
-def mean_history(members: Sequence[Member]) -> History:
-    """The terms of the objective at every step, averaged over the members."""
-    histories = [member.history for member in members]
-    return [
-        {name: sum(float(step[name]) for step in steps) / len(steps) for name in steps[0]}
-        for steps in zip(*histories, strict=True)
-    ]
-
-
 def warn_of_disagreement(combined: Combined, n_known: int) -> None:
     """Warn where members do not agree on new classes, or most of them lost a class."""
     losers = int((combined.lost > 0).sum())
@@ -441,3 +162,134 @@ def warn_of_disagreement(combined: Combined, n_known: int) -> None:
             UserWarning,
             stacklevel=6,
         )
+
+
+class LabelIssue(NamedTuple):
+    """A labelled row that looks mislabelled."""
+
+    row: int
+    """Its number among the rows of the fit."""
+    label: Any
+    """The label that was given."""
+    suggested: Any
+    """The class that the members suggest instead."""
+    label_quality: float
+    """The probability that the members give to the label; the smaller, the more suspect."""
+    confidence: float
+    """The probability that they give to the suggested class."""
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Comparison of the labels with the predictions of members that did not see them.
+
+    Parameters
+    ----------
+    quality : (n_labelled,)
+        The probability of the given label; NaN where every member saw it.
+    predicted, confidence : (n_labelled,)
+        The likeliest class and its probability.
+    suspect : (n_labelled,)
+        Whether the row looks mislabelled.
+    accuracy : float
+        The share of labels that were predicted; NaN where none was hidden.
+    """
+
+    quality: Tensor
+    predicted: Tensor
+    confidence: Tensor
+    suspect: Tensor
+    accuracy: float
+
+    @classmethod
+    def of(cls, out_of_bag: Tensor, labels: Tensor) -> LabelCheck:
+        """Compare the labels with the out-of-bag probabilities. (n_labelled, K)
+
+        Examples
+        --------
+        >>> p = torch.tensor([[0.99, 0.01]] * 9 + [[0.01, 0.99]] * 9 + [[0.99, 0.01]] * 2)
+        >>> check = LabelCheck.of(p, torch.tensor([0] * 9 + [1] * 11))
+        >>> torch.nonzero(check.suspect).flatten().tolist(), check.accuracy
+        ([18, 19], 0.9)
+        """
+        checked = ~out_of_bag.isnan().any(dim=1)
+        quality = out_of_bag.nan_to_num(0.0).gather(1, labels[:, None])[:, 0]
+        confidence, predicted = out_of_bag.nan_to_num(0.0).max(dim=1)
+        accuracy = float((predicted == labels)[checked].double().mean()) if bool(checked.any()) else float("nan")
+        suspect = torch.zeros_like(checked)
+        contradicted = torch.nonzero(checked & (predicted != labels)).flatten()
+        if len(contradicted):
+            n_wrong = _n_wrong(out_of_bag[checked].double(), labels[checked])
+            ranked = contradicted[torch.argsort((quality - confidence)[contradicted], stable=True)]
+            suspect[ranked[:n_wrong]] = True
+        return cls(quality.masked_fill(~checked, torch.nan), predicted, confidence, suspect, accuracy)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `from_tensors` needs."""
+        return {
+            "quality": self.quality,
+            "predicted": self.predicted,
+            "confidence": self.confidence,
+            "suspect": self.suspect,
+            "accuracy": torch.tensor(self.accuracy, dtype=torch.float64),
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> LabelCheck:
+        """What `tensors` gave."""
+        return cls(
+            tensors["quality"],
+            tensors["predicted"],
+            tensors["confidence"],
+            tensors["suspect"],
+            float(tensors["accuracy"]),
+        )
+
+    def ranked(self) -> list[int]:
+        """The suspect rows, the most suspect first: by how much likelier another class is than the label."""
+        rows = torch.nonzero(self.suspect).flatten()
+        margin = (self.quality - self.confidence)[rows]
+        ranked: list[int] = rows[torch.argsort(margin, stable=True)].tolist()
+        return ranked
+
+
+def _n_wrong(probabilities: Tensor, labels: Tensor) -> int:
+    """Estimate the number of wrong labels.
+
+    The probabilities have to be calibrated for it, but wrong labels make them look less right than they are: so both
+    are estimated in turn, from "every contradicted label is wrong" on.
+    """
+    right = float((probabilities.argmax(dim=1) == labels).sum())
+    n_wrong = len(labels) - int(right)
+    for _ in range(_ROUNDS):
+        before = n_wrong
+        accuracy = right / max(len(labels) - n_wrong, 1)
+        n_wrong = min(n_wrong, _excess(_as_confident_as_right(probabilities, accuracy), labels))
+        if n_wrong == before:
+            break
+    return n_wrong
+
+
+def _as_confident_as_right(probabilities: Tensor, accuracy: float) -> Tensor:
+    """The probabilities, softened so that on average they are as confident as they are right. (n, K)"""
+    log_p = probabilities.clamp_min(1e-12).log()
+
+    def gap(log_power: float) -> float:
+        return float(torch.softmax(math.exp(log_power) * log_p, dim=1).amax(dim=1).mean()) - accuracy
+
+    softest = math.log(0.1)
+    if gap(0.0) <= 0.0:
+        return probabilities
+    power = softest if gap(softest) >= 0.0 else brentq(gap, softest, 0.0, xtol=1e-3)
+    return torch.softmax(math.exp(power) * log_p, dim=1)
+
+
+def _excess(probabilities: Tensor, labels: Tensor) -> int:
+    """How many more labels have a small probability than would if each were drawn from its row's probabilities."""
+    own = probabilities.gather(1, labels[:, None])[:, 0]
+    thresholds = own.sort().values  # (n,)
+    values, _ = probabilities.flatten().sort()
+    expected = torch.cat([values.new_zeros(1), values.cumsum(0)])  # of p_k <= t, since each counts by p_k
+    expected = expected[torch.searchsorted(values, thresholds, right=True)]
+    observed = torch.arange(1, len(own) + 1, dtype=expected.dtype, device=own.device)
+    return max(0, round(float((observed - expected).max())))

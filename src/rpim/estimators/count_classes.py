@@ -1,28 +1,34 @@
-"""The number of classes, where it is not given: estimated from neighbors, or by Max-ACC as published."""
+"""The number of classes, where it is not given: estimated from neighbors, or by Max-ACC as published (`search.py`).
+
+Without labels nothing says how fine the classes should be: birds, or species of birds. What can be seen is how many
+groups are reproducible (Lange, Roth, Braun and Buhmann, "Stability-Based Validation of Clustering Solutions", Neural
+Computation 2004). Two halves of the rows are clustered apart, both clusterings assign all rows, and their adjusted
+mutual information is high where both find the same groups. It falls for good once groups are split at random, so the
+number of groups is the last peak of the curve over K.
+
+    AMI(K) = (I(A; B) - E I) / (mean(H(A), H(B)) - E I)        A, B: the two assignments into K groups
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.signal import find_peaks
+from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from rpim._common.errors import InputError
 from rpim._common.progress import Progress
-from rpim.core.head import Head
-from rpim.core.kmeans import Rule, kmeans
-from rpim.core.objective import Objective
-from rpim.core.row_blocks import InMemoryBlocks
-from rpim.core.training import Schedule, train
-from rpim.core.transforms import Transform
-from rpim.estimators.count_groups import N_SPLITS, count_groups
+from rpim.core.kmeans import class_means, nearest_centroid
+from rpim.core.preprocessing import principal_directions
 from rpim.estimators.problem import ClassCount
-from rpim.metrics import IntArray, contingency, matched_rows
+from rpim.estimators.search import BUDGETS, PUBLISHED_MAX, max_acc
 
 ESTIMATORS = ("neighbors", "max-acc", "max-acc-pim")
 """How the number of classes can be estimated; the first is what ``n_classes=None`` does."""
@@ -35,6 +41,12 @@ MAX_ROWS = 3000
 _BLOCK_ELEMENTS = 1 << 23  # 32 MB of float32 similarities a block
 _LEAST_OWN = 0.3
 """A neighborhood with a smaller share of rows of the own class says more about the others: a smaller one is taken."""
+N_SPLITS = 5
+HALF = 2000
+"""Largest number of rows in a half: Ward's clustering takes the square of it."""
+_N_DIRECTIONS = 128
+_PROMINENCE = 0.02  # how far the curve falls on both sides of a peak
+_ROWS_PER_GROUP = 6  # in a half, at the largest K
 
 FloatArray = NDArray[np.float64]
 
@@ -149,125 +161,6 @@ def _look_around(x: Tensor, labels: Tensor, looked: Tensor, on_rows: Callable[[i
     }
 
 
-_N_RESAMPLES = 500
-_TEMPERATURE = 25.0
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How thoroughly Max-ACC clusters and searches."""
-
-    n_evaluations: int
-    """Most values of K that Brent's method tries."""
-    n_init: int
-    rule: Rule
-    objective: Objective
-    schedule: Schedule
-
-
-BUDGETS = {
-    "default": Budget(
-        n_evaluations=20,
-        n_init=2,
-        rule=Rule(max_iter=20),
-        objective=Objective(trade_off=0.1, labels=False, pseudo_labels=False, mixed_labels=False),
-        schedule=Schedule(learning_rate=1e-2, max_iter=60),
-    ),
-    "paper": Budget(
-        n_evaluations=500,
-        n_init=10,
-        rule=Rule(max_iter=300),
-        objective=Objective(trade_off=1.0, labels=False, pseudo_labels=False, mixed_labels=False),
-        schedule=Schedule(learning_rate=1e-3, max_iter=1000, weight_decay=0.01),
-    ),
-}
-"""Shortened, and as published: scikit-learn's k-means and SciPy's Brent with their defaults; PIM, of which no code for
-this is public, with lambda 1, as its authors say, and its own training."""
-PUBLISHED_MAX = 1000
-"""The largest K that GCD's search tries."""
-
-
-def max_acc(
-    x: Tensor,
-    labels: Tensor,
-    *,
-    clusterer: Literal["kmeans", "pim"] = "kmeans",
-    at_least: int,
-    at_most: int,
-    budget: Budget = BUDGETS["default"],
-    generator: torch.Generator,
-    on_trial: Callable[[], None] = lambda: None,
-) -> ClassCount:
-    """Max-ACC, the published estimate of the number of classes.
-
-    A clustering of all rows into K clusters, made without labels, is scored by its Hungarian accuracy on the labelled
-    rows. Too few clusters merge known classes, too many split them, so the score peaks near the true number; Brent's
-    method finds the peak with a handful of clusterings. GCD clusters with k-means, PIM with PIM itself.
-    What it cannot see: an unknown class that is split, or merged with another one, costs nothing on the labelled rows.
-
-    Vaze et al., "Generalized Category Discovery", CVPR 2022; Chiaroni et al., "Parametric Information Maximization for
-    Generalized Category Discovery", ICCV 2023.
-
-    The curve of the result has every K that was tried.
-
-    Parameters
-    ----------
-    x : (N, D)
-        The rows, the labelled ones first.
-    labels : (n_labelled,)
-    clusterer : {"kmeans", "pim"}
-        What clusters the rows: k-means, or PIM trained without labels from its centroids.
-    """
-    n_known = int(labels.max()) + 1
-    truth = labels.cpu().numpy()
-    seed = int(torch.randint(2**31, (1,), generator=generator))
-    hits: dict[int, IntArray] = {}
-    """For each K the labelled rows of each known class that are in its cluster."""
-
-    def loss(k: float) -> float:
-        n_clusters = round(k)
-        if n_clusters not in hits:
-            # The same seed for every K: the curve then differs by K alone.
-            found = _cluster(x, n_clusters, clusterer, budget, torch.Generator().manual_seed(seed))
-            counts = contingency(truth, found[: len(labels)].cpu().numpy(), n_known, n_clusters)
-            hits[n_clusters] = matched_rows(counts)
-            on_trial()
-        return -int(hits[n_clusters].sum())
-
-    if at_most > at_least:
-        options = {"maxiter": budget.n_evaluations, "xatol": 0.5}  # K is whole
-        minimize_scalar(loss, bounds=(at_least, at_most), method="bounded", options=options)
-    loss(at_least)
-    best = max(hits, key=lambda k: (-loss(k), k))
-    # Too few clusters may merge an unknown class with a known one at no cost to L; one too many begins to split. So of
-    # equals the largest, and Brent, who may stop anywhere on a plateau, is followed to its far end.
-    while best < at_most and loss(best + 1) <= loss(best):
-        best += 1
-    low, high = _interval(hits, generator)
-    curve = {k: float(hits[k].sum() / len(truth)) for k in sorted(hits)}
-    return ClassCount(best, min(low, best), max(high, best), curve, best)
-
-
-def _cluster(x: Tensor, n_clusters: int, clusterer: str, budget: Budget, generator: torch.Generator) -> Tensor:
-    run = kmeans(x, n_clusters, n_init=budget.n_init, rule=budget.rule, generator=generator)
-    if clusterer == "kmeans":
-        return run.labels
-    head = Head(run.centroids, Transform({}), _TEMPERATURE)
-    train(InMemoryBlocks(x, run.labels[:0], n_clusters), head, budget.objective, budget.schedule)
-    return head.predict(x)
-
-
-def _interval(hits: dict[int, IntArray], generator: torch.Generator) -> tuple[int, int]:
-    """Where the peak would be with other known classes: 95 % of the peaks when these are drawn anew (the bootstrap)."""
-    tried = np.array(sorted(hits))
-    per_class = np.stack([hits[k] for k in tried])  # (tried, n_known)
-    n_known = per_class.shape[1]
-    drawn = torch.randint(n_known, (_N_RESAMPLES, n_known), generator=generator).numpy()
-    peaks = [tried[per_class[:, classes].sum(axis=1).argmax()] for classes in drawn]
-    low, high = np.percentile(peaks, [2.5, 97.5])
-    return int(low), int(high)
-
-
 def count_classes(
     x: Tensor,
     labels: Tensor,
@@ -337,3 +230,77 @@ def _bounds(n_known: int, n_unlabelled: int, at_least: int | None, at_most: int 
     if high < low:
         raise InputError(f"No number of classes is at least {low} and at most {high}: swap the two, or leave one out.")
     return low, high
+
+
+def count_groups(x: Tensor, *, generator: torch.Generator, on_split: Callable[[], None] = lambda: None) -> ClassCount:
+    """Estimate the number of groups by their reproducibility in two halves of the rows.
+
+    The interval of the result is the range of the estimates of single pairs of halves. It says how repeatable the
+    estimate is, not how close to the number of classes that a person would name.
+
+    Parameters
+    ----------
+    x : (N, D)
+        Rows of unit length.
+    on_split : callable
+        Called after each pair of halves, for progress.
+
+    Examples
+    --------
+    >>> centres = torch.eye(7).repeat_interleave(40, dim=0)
+    >>> noise = 0.1 * torch.randn(280, 7, generator=torch.Generator().manual_seed(0))
+    >>> count_groups(normalize(centres + noise), generator=torch.Generator().manual_seed(0)).n_classes
+    7
+    """
+    rows = torch.randperm(len(x), generator=generator)[: 2 * HALF].to(x.device)
+    x = x[rows] - x.mean(dim=0)
+    if x.shape[1] > _N_DIRECTIONS:
+        x = x @ principal_directions(x, _N_DIRECTIONS)
+    x = normalize(x, dim=1, eps=1e-12)
+    grid = candidates(len(x) // 2)
+    curves = []
+    for _ in range(N_SPLITS):
+        halves = torch.randperm(len(x), generator=generator).to(x.device).tensor_split(2)
+        assigned = [_assignments(x, half, grid) for half in halves]
+        curves.append([adjusted_mutual_info_score(a, b) for a, b in zip(*assigned, strict=True)])
+        on_split()
+    mean = np.mean(curves, axis=0)
+    found = grid[last_peak(mean)]
+    single = [grid[last_peak(np.asarray(curve))] for curve in curves]
+    curve = {k: float(value) for k, value in zip(grid, mean, strict=True)}
+    return ClassCount(found, min(*single, found), max(*single, found), curve, found)
+
+
+def candidates(n_rows: int) -> list[int]:
+    """The values of K to try with this many rows in a half: every one up to 12, then each a quarter larger.
+
+    >>> candidates(200)
+    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 19, 24, 30]
+    """
+    found = list(range(2, 13))
+    while found[-1] < n_rows:
+        found.append(round(1.25 * found[-1]))
+    return [k for k in found if k <= max(3, n_rows // _ROWS_PER_GROUP)]
+
+
+def last_peak(values: FloatArray) -> int:
+    """The place of the last peak that stands out of the noise; the end of it if it is flat.
+
+    >>> last_peak(np.array([0.5, 0.8, 0.8, 0.6, 0.4, 0.41, 0.4]))
+    2
+    """
+    low = float(values.min()) - 1.0
+    _, found = find_peaks(np.pad(values, 1, constant_values=low), prominence=_PROMINENCE, plateau_size=1)
+    return int(found["right_edges"][-1]) - 1
+
+
+def _assignments(x: Tensor, half: Tensor, grid: list[int]) -> list[NDArray[np.int64]]:
+    """The group of each row for every K, by the centroids of Ward's clusters of one half. (N,) each"""
+    tree = linkage(x[half].double().cpu().numpy(), "ward")
+    found = []
+    for k in grid:
+        clusters = torch.from_numpy(fcluster(tree, k, "maxclust").astype(np.int64) - 1).to(x.device)
+        n_clusters = int(clusters.max()) + 1
+        centroids = class_means(x[half], clusters, x.new_zeros(n_clusters, x.shape[1]))
+        found.append(nearest_centroid(x, centroids)[0].cpu().numpy())
+    return found

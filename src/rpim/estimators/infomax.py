@@ -5,45 +5,39 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim.core.checkpoint import START_FILE
 from rpim.core.head import Head
-from rpim.core.initialization import Start, merged_start, single_start
-from rpim.core.kmeans import PIM_RULE
-from rpim.core.objective import Objective
+from rpim.core.kmeans import PIM_RULE, Start, merged_start, single_start
 from rpim.core.preprocessing import Normalization, suits_square_root
 from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
-from rpim.core.training import Schedule, distil, initial_head, matching_factor
-from rpim.core.transforms import TRANSFORMS
-from rpim.data.embeddings import column_slices
-from rpim.data.labels import IntArray
+from rpim.core.training import Schedule, distil, factor_rows, initial_head, matching_factor
+from rpim.data.labels import IntArray, column_slices
 from rpim.engines.base import Engine, first_block
-from rpim.estimators import committee
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.label_checks import LabelCheck, LabelIssue
+from rpim.estimators.committee import LabelCheck, LabelIssue, combine, sizes_at_start, warn_of_disagreement
+from rpim.estimators.members import N_DIRECTIONS, Trainer, label_folds, mean_history, plan_members, train_members
 from rpim.estimators.objective import (
     AUTO,
-    DEFAULTS,
-    OBJECTIVE_DEFAULTS,
     PRESETS,
-    SCHEDULES,
     Hyperparameters,
     InfoMaxObjective,
+    InfoMaxParameters,
 )
 from rpim.estimators.problem import (
     CommitteeFindings,
     FitProblem,
     Search,
+    TrainingProgress,
     TrainingStart,
     caches_probabilities,
     step_cost,
@@ -53,15 +47,10 @@ from rpim.estimators.search import paper_search
 COMMITTEE_ROWS = 50_000
 """Largest number of rows that members see, or a hundred per class: their cost does not grow with the data."""
 
-FACTOR_ROWS = 20_000
-"""About how many rows the factor of the logits is fitted on after a training on all rows."""
 
-
-class InfoMaxEstimator(DiscoveryEstimator):
+class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
     """Full-batch InfoMax with a linear head. RIM, TIM, PIM and RPIM differ in their parameters alone."""
 
-    preset: str
-    objective: InfoMaxObjective | None
     search: str
     n_members: Any
     n_init: Any
@@ -69,13 +58,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
     max_iter: Any
     streams = True
     needs_labels = False
-    marginal_rows: Literal["all", "unlabelled"] = "all"
     search_: Search
-
-    _own_defaults: ClassVar[dict[str, Any]] = {}
-    """What "auto" is for this method, in any preset."""
-    _published: ClassVar[dict[str, Any]] = {}
-    """What "auto" is for this method with ``preset="paper"``."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DiscoveryEstimator._parameter_constraints,
@@ -90,89 +73,6 @@ class InfoMaxEstimator(DiscoveryEstimator):
         "n_components": [None, StrOptions({AUTO}), Interval(Integral, 1, None, closed="left")],
     }
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Get the parameters, with `deep` those of the objective too, as ``objective__eta``.
-
-        Parameters
-        ----------
-        deep : bool
-            Include the parameters of the objective.
-
-        Returns
-        -------
-        dict
-            Values by the name of the parameter.
-        """
-        params: dict[str, Any] = super().get_params(deep=deep)
-        if deep and self.objective is None:
-            params |= {f"objective__{name}": value for name, value in OBJECTIVE_DEFAULTS.items()}
-        return params
-
-    def set_params(self, **params: Any) -> InfoMaxEstimator:
-        """Set parameters; ``objective__eta=0.1`` works where no objective was given, too.
-
-        Parameters
-        ----------
-        **params : dict
-            Values by the name of the parameter.
-
-        Returns
-        -------
-        InfoMaxEstimator
-            The estimator itself.
-        """
-        if self.objective is None and any(name.startswith("objective__") for name in params):
-            params = {"objective": InfoMaxObjective(), **params}
-        super().set_params(**params)
-        return self
-
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        if self.objective is not None:
-            self.objective._validate_params()
-            self._check_absent(self.objective)
-        if self.preset == "paper":
-            self._check_published()
-
-    def _check_absent(self, objective: InfoMaxObjective) -> None:
-        """Raise where a parameter is set of a term that the method does not have."""
-        for name, absent in self.absent_terms.items():
-            given = getattr(objective, name)
-            if given not in (OBJECTIVE_DEFAULTS[name], absent):
-                method = type(self).__name__
-                raise InputError(f"{method} has no {name}, but {name}={given!r} was given: leave it out, or use RPIM.")
-
-    def _check_published(self) -> None:
-        """Raise where a parameter contradicts ``preset="paper"``."""
-        published = {**PRESETS["paper"], "learning_rate": SCHEDULES["paper"]["learning_rate"]}
-        for name, value in published.items():
-            given = self._given(name)
-            # The number of restarts, like max_iter, is what the procedure costs, not what it is; and rows may come
-            # normalized.
-            free = name in self.absent_terms or (name == "n_init" and given is not None) or given is False
-            if not free and not (isinstance(given, str) and given == AUTO) and given != value:
-                raise InputError(
-                    f"{name}={given!r} contradicts preset='paper', which has {name}={value!r}: leave {name} out, or "
-                    "use preset='default'."
-                )
-
-    def _terms(self) -> InfoMaxObjective:
-        """The objective without the terms that the method does not have."""
-        objective = InfoMaxObjective() if self.objective is None else self.objective
-        return clone(objective).set_params(**self.absent_terms) if self.absent_terms else objective
-
-    def _given(self, name: str) -> Any:
-        """The parameter of the estimator or of its objective."""
-        return getattr(self._terms() if name in OBJECTIVE_DEFAULTS else self, name)
-
-    def _resolved(self, name: str) -> Any:
-        """The parameter, or what the preset makes of "auto" (which stays "auto" where it is searched or varied)."""
-        value = self._given(name)
-        if not (isinstance(value, str) and value == AUTO):
-            return value
-        published = self._published if self.preset == "paper" else {}
-        return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
-
     def _normalization(self, engine: Engine) -> Normalization | tuple[Normalization, ...]:
         """How rows are normalized: square roots pay where members centre and whiten them, not in a single fit."""
         given: Normalization = self._resolved("normalize")
@@ -184,40 +84,15 @@ class InfoMaxEstimator(DiscoveryEstimator):
         found = tuple("sqrt" if suits_square_root(rows[:, part]) else True for part in column_slices(self.widths_))
         return found[0] if len(set(found)) == 1 else found
 
-    def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
-        terms = self._terms()
-        return Objective(
-            trade_off=found.trade_off,
-            eta=terms.eta,
-            beta=found.beta,
-            threshold=terms.threshold,
-            pseudo_labels=terms.pseudo_labels,
-            mixed_labels=terms.mixed_labels,
-            supervision=terms.supervision,
-            label_weight=terms.label_weight,
-            sinkhorn_epsilon=terms.sinkhorn_epsilon,
-            sinkhorn_iterations=terms.sinkhorn_iterations,
-            marginal_rows=self.marginal_rows,
-            class_shares=class_shares,
-        )
-
-    def _schedule(self, found: Hyperparameters) -> Schedule:
-        schedule = dict(SCHEDULES[self.preset])
-        given = {name: getattr(self, name) for name in ("learning_rate", "max_iter")}
-        schedule.update({name: value for name, value in given.items() if value != AUTO})
-        return Schedule(weight_decay=found.weight_decay, **schedule)
-
-    def _new_head(self, prototypes: Tensor) -> Head:
-        terms = self._terms()
-        # What starts at random numbers starts at the same ones in every training of a fit.
-        generator = torch.Generator().manual_seed(0)
-        transform = TRANSFORMS[terms.h].initial(prototypes, terms.rank, generator)
-        transform = transform.randomized(generator) if terms.h_init == "random" else transform
-        return Head(prototypes.clone(), transform, terms.temperature)
-
     def _discover(self, problem: FitProblem) -> Head:
         checkpoint = problem.checkpoint
         saved = None if checkpoint is None else checkpoint.start()
+        trains_on_all = self._trains_on_all_rows(problem)
+        progress = TrainingProgress(
+            problem.progress,
+            step_cost(problem.x, problem.n_classes, self._resolved("h")) * problem.engine.shape[0] / len(problem.x),
+            self._schedule(self._hyperparameters()) if trains_on_all else Schedule(max_iter=0),
+        )
         if checkpoint is None or saved is None:
             start = self._start(problem)
         else:
@@ -226,27 +101,30 @@ class InfoMaxEstimator(DiscoveryEstimator):
         problem.start = start
         self._set_found(start)
         head, found = start.head, start.hyperparameters
-        if start.n_members > 1 and self._committee_rows(problem) is None and problem.is_whole:
+        if not trains_on_all:
             return head
         if checkpoint is not None and saved is None:
             checkpoint.save_start(*start.to_state(problem.generator))
         schedule = self._schedule(found)
-        step = step_cost(problem.x, problem.n_classes, self._resolved("h"))
-        problem.progress.expect(step * schedule.max_iter)
-        problem.progress.stage("training")
+        objective = replace(self._training_objective(found, start.shares), pipelined=start.n_members > 1)
         copied = {name: value.clone() for name, value in head.tensors().items()}
         trained = Head.from_tensors(copied, head.transform_name, head.temperature)
-        self.history_ = problem.train(
-            trained,
-            self._training_objective(found, start.shares),
-            schedule,
-            on_step=lambda: problem.progress.advance(step),
-        )
+        if start.n_members > 1 and not problem.is_whole:
+            # After as many steps as it takes on a sample in memory, a few on all rows are enough.
+            problem.progress.stage("training on a sample")
+            problem.train_on_sample(trained, objective, schedule)
+            schedule = replace(schedule, check_every=5)
+        problem.progress.stage("training")
+        self.history_ = problem.train(trained, objective, schedule, on_step=progress.step)
         self.n_iter_ = len(self.history_)
         if start.n_members > 1:
-            every = max(1, len(problem.x) // FACTOR_ROWS)
-            trained.calibration = self.calibration_ = matching_factor(trained, head, problem.x[::every])
+            some = problem.x[factor_rows(len(problem.x))]
+            trained.calibration = self.calibration_ = matching_factor(trained, some, head.proba_and_score(some)[0])
         return trained
+
+    def _trains_on_all_rows(self, problem: FitProblem) -> bool:
+        """Whether the start is trained further: not where a committee has seen all rows."""
+        return self._n_members(problem) == 1 or self._committee_rows(problem) is not None or not problem.is_whole
 
     def _set_found(self, start: TrainingStart) -> None:
         """The fitted attributes that are known before the training on all rows."""
@@ -300,13 +178,6 @@ class InfoMaxEstimator(DiscoveryEstimator):
         head = initial_head(problem.x[:0], problem.x.new_zeros(0, n_classes), self._resolved("temperature"))
         return TrainingStart(head, found, None, n_members, committee=findings)
 
-    def _hyperparameters(self) -> Hyperparameters:
-        """The parameters as they were given, and the defaults of those that were not."""
-        given = {name: self._resolved(name) for name in DEFAULTS}
-        if not self._terms().mixed_labels:
-            given["beta"] = 0.0
-        return Hyperparameters(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
-
     def _initial_clusters(self, problem: FitProblem) -> Start:
         """Merged clusters, or as published the best of several restarts of semi-supervised k-means."""
         n_init = self._resolved("n_init")
@@ -328,19 +199,19 @@ class InfoMaxEstimator(DiscoveryEstimator):
         x, labels, labelled_rows = self._committee_problem(problem)
         seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
         if varied("class_sizes"):
-            found = replace(found, class_sizes=committee.sizes_at_start(x, labels, problem.n_classes, seeds[0]))
-        plans = committee.plan_members(
+            found = replace(found, class_sizes=sizes_at_start(x, labels, problem.n_classes, seeds[0]))
+        plans = plan_members(
             n_members,
             seeds[0],
-            n_directions=min(committee.N_DIRECTIONS, x.shape[1]),
+            n_directions=min(N_DIRECTIONS, x.shape[1]),
             class_sizes=found.class_sizes,
             trade_offs=None if varied("trade_off") else (found.trade_off,),
             n_embeddings=len(problem.preprocess.columns),
         )
-        trainer = committee.Trainer(
+        trainer = Trainer(
             x,
             labels,
-            committee.label_folds(labels, seeds[1]),
+            label_folds(labels, seeds[1]),
             problem.n_classes,
             self._training_objective(found),
             found.weight_decay,
@@ -349,15 +220,23 @@ class InfoMaxEstimator(DiscoveryEstimator):
             embeddings=problem.preprocess.columns,
         )
         h = self._resolved("h")
-        members = committee.train_members(trainer, plans, h, problem.progress, problem.checkpoint)
+        members = train_members(
+            trainer,
+            plans,
+            lambda plan: step_cost(x[:, : plan.n_directions], problem.n_classes, h),
+            problem.progress,
+            problem.checkpoint,
+        )
         problem.progress.stage("combining the members")
-        combined = committee.combine(trainer, members, problem.n_known, seeds[2])
+        combined = combine(trainer, members, problem.n_known, seeds[2])
         problem.progress.stage("distilling the committee")
         step = step_cost(x, problem.n_classes, h)
         problem.progress.expect(step * DISTILLATION.max_iter)
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
         distil(x, combined.probabilities, head, on_step=lambda: problem.progress.advance(step))
-        self.history_ = committee.mean_history(members)
+        some = factor_rows(len(x))
+        head.prototypes.mul_(matching_factor(head, x[some], combined.probabilities[some]))  # weight decay shrank them
+        self.history_ = mean_history(members)
         self.n_iter_ = len(self.history_)
         if len(labels) and np.isnan(combined.label_check.accuracy):
             warnings.warn(
@@ -366,7 +245,7 @@ class InfoMaxEstimator(DiscoveryEstimator):
                 UserWarning,
                 stacklevel=5,
             )
-        committee.warn_of_disagreement(combined, problem.n_known)
+        warn_of_disagreement(combined, problem.n_known)
         findings = CommitteeFindings(combined.stability.double().cpu().numpy(), combined.label_check, labelled_rows)
         return TrainingStart(head, found, combined.shares, n_members, search, findings)
 
@@ -448,21 +327,3 @@ class InfoMaxEstimator(DiscoveryEstimator):
                     float(check.confidence[i]),
                 )
             )
-
-
-class PlainInfoMaxEstimator(InfoMaxEstimator):
-    """Without RPIM's transformation, pseudo-labels and mixed labels: what RIM, TIM and PIM are."""
-
-    absent_terms: ClassVar[dict[str, Any]] = {
-        "h": "none",
-        "h_init": "identity",
-        "rank": None,
-        "eta": 0.0,
-        "beta": 0.0,
-        "threshold": 0.5,
-        "pseudo_labels": False,
-        "mixed_labels": False,
-        "supervision": "mixed",
-        "sinkhorn_epsilon": 1.0,
-        "sinkhorn_iterations": 3,
-    }

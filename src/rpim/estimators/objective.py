@@ -6,12 +6,18 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from sklearn.base import BaseEstimator
+import torch
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor
 
-from rpim.core.initialization import ClassSizes
+from rpim._common.errors import InputError
+from rpim.core.head import Head
+from rpim.core.kmeans import ClassSizes
+from rpim.core.objective import Objective
+from rpim.core.training import Schedule
 from rpim.core.transforms import TRANSFORMS
 
 AUTO: Final = "auto"
@@ -31,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 """What a parameter left at "auto" becomes. One that is not listed varies between the members of a committee (see
-committee.py), is searched where the paper searches it, and otherwise takes its value from `DEFAULTS`."""
+members.py), is searched where the paper searches it, and otherwise takes its value from `DEFAULTS`."""
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "default": {"learning_rate": 5e-3, "max_iter": 300, "tol": 1e-3},
@@ -171,6 +177,147 @@ OBJECTIVE_DEFAULTS: dict[str, Any] = {
     name: parameter.default for name, parameter in inspect.signature(InfoMaxObjective).parameters.items()
 }
 """Every parameter of the objective with its default."""
+
+
+Own = TypeVar("Own", bound="InfoMaxParameters")
+
+
+class InfoMaxParameters(BaseEstimator):  # type: ignore[misc]
+    """The parameters of RIM, TIM, PIM and RPIM, the objective's nested: checked, and as training takes them."""
+
+    preset: str
+    objective: InfoMaxObjective | None
+    learning_rate: Any
+    max_iter: Any
+    marginal_rows: Literal["all", "unlabelled"] = "all"
+    absent_terms: ClassVar[dict[str, Any]]
+    _own_defaults: ClassVar[dict[str, Any]] = {}
+    """What "auto" is for this method, in any preset."""
+    _published: ClassVar[dict[str, Any]] = {}
+    """What "auto" is for this method with ``preset="paper"``."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Get the parameters, with `deep` those of the objective too, as ``objective__eta``.
+
+        Parameters
+        ----------
+        deep : bool
+            Include the parameters of the objective.
+
+        Returns
+        -------
+        dict
+            Values by the name of the parameter.
+        """
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep and self.objective is None:
+            params |= {f"objective__{name}": value for name, value in OBJECTIVE_DEFAULTS.items()}
+        return params
+
+    def set_params(self: Own, **params: Any) -> Own:
+        """Set parameters; ``objective__eta=0.1`` works where no objective was given, too.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by the name of the parameter.
+
+        Returns
+        -------
+        InfoMaxEstimator
+            The estimator itself.
+        """
+        if self.objective is None and any(name.startswith("objective__") for name in params):
+            params = {"objective": InfoMaxObjective(), **params}
+        super().set_params(**params)
+        return self
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if self.objective is not None:
+            self.objective._validate_params()
+            self._check_absent(self.objective)
+        if self.preset == "paper":
+            self._check_published()
+
+    def _check_absent(self, objective: InfoMaxObjective) -> None:
+        """Raise where a parameter is set of a term that the method does not have."""
+        for name, absent in self.absent_terms.items():
+            given = getattr(objective, name)
+            if given not in (OBJECTIVE_DEFAULTS[name], absent):
+                method = type(self).__name__
+                raise InputError(f"{method} has no {name}, but {name}={given!r} was given: leave it out, or use RPIM.")
+
+    def _check_published(self) -> None:
+        """Raise where a parameter contradicts ``preset="paper"``."""
+        published = {**PRESETS["paper"], "learning_rate": SCHEDULES["paper"]["learning_rate"], "label_weight": 1.0}
+        if self._own_defaults.get("search", AUTO) is None:  # trade_off and weight_decay cannot replace a search
+            published |= {**self._own_defaults, **self._published}
+        for name, value in published.items():
+            given = self._given(name)
+            # The number of restarts, like max_iter, is what the procedure costs, not what it is; and rows may come
+            # normalized.
+            free = name in self.absent_terms or (name == "n_init" and given is not None) or given is False
+            if not free and not (isinstance(given, str) and given == AUTO) and given != value:
+                raise InputError(
+                    f"{name}={given!r} contradicts preset='paper', which has {name}={value!r}: leave {name} out, or "
+                    "use preset='default'."
+                )
+
+    def _terms(self) -> InfoMaxObjective:
+        """The objective without the terms that the method does not have."""
+        objective = InfoMaxObjective() if self.objective is None else self.objective
+        return clone(objective).set_params(**self.absent_terms) if self.absent_terms else objective
+
+    def _given(self, name: str) -> Any:
+        """The parameter of the estimator or of its objective."""
+        return getattr(self._terms() if name in OBJECTIVE_DEFAULTS else self, name)
+
+    def _resolved(self, name: str) -> Any:
+        """The parameter, or what the preset makes of "auto" (which stays "auto" where it is searched or varied)."""
+        value = self._given(name)
+        if not (isinstance(value, str) and value == AUTO):
+            return value
+        published = self._published if self.preset == "paper" else {}
+        return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
+
+    def _hyperparameters(self) -> Hyperparameters:
+        """The parameters as they were given, and the defaults of those that were not."""
+        given = {name: self._resolved(name) for name in DEFAULTS}
+        if not self._terms().mixed_labels:
+            given["beta"] = 0.0
+        return Hyperparameters(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
+
+    def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
+        terms = self._terms()
+        return Objective(
+            trade_off=found.trade_off,
+            eta=terms.eta,
+            beta=found.beta,
+            threshold=terms.threshold,
+            pseudo_labels=terms.pseudo_labels,
+            mixed_labels=terms.mixed_labels,
+            supervision=terms.supervision,
+            label_weight=terms.label_weight,
+            sinkhorn_epsilon=terms.sinkhorn_epsilon,
+            sinkhorn_iterations=terms.sinkhorn_iterations,
+            marginal_rows=self.marginal_rows,
+            class_shares=class_shares,
+        )
+
+    def _schedule(self, found: Hyperparameters) -> Schedule:
+        schedule = dict(SCHEDULES[self.preset])
+        given = {name: getattr(self, name) for name in ("learning_rate", "max_iter")}
+        schedule.update({name: value for name, value in given.items() if value != AUTO})
+        return Schedule(weight_decay=found.weight_decay, **schedule)
+
+    def _new_head(self, prototypes: Tensor) -> Head:
+        terms = self._terms()
+        # What starts at random numbers starts at the same ones in every training of a fit.
+        generator = torch.Generator().manual_seed(0)
+        transform = TRANSFORMS[terms.h].initial(prototypes, terms.rank, generator)
+        transform = transform.randomized(generator) if terms.h_init == "random" else transform
+        return Head(prototypes.clone(), transform, terms.temperature)
 
 
 def nested_names(kind: type[BaseEstimator], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,25 +59,27 @@ def mean_entropy_loss(p: Tensor) -> Tensor:
 
 
 class ORCA(TwoViewEstimator):
-    """Learn known and new classes at one pace, by a margin that adapts to how unsure the unlabelled rows are.
+    """ORCA: learn known and new classes at the same pace, with a margin that adapts to the uncertainty.
 
     The method of Cao, Brbić and Leskovec, "Open-World Semi-Supervised Learning", ICLR 2022, with three terms: a
-    cross-entropy on the labelled rows, which is weakened as long as the unlabelled ones are unsure so that known
-    classes do not race ahead; pairs of rows that should be of one class; and a pull towards classes evenly used.
+    cross-entropy on the labelled rows, weakened by a margin while predictions of unlabelled rows are uncertain, so that
+    known classes are not learned first; a pairwise term for rows of one class; and an entropy term that keeps classes
+    evenly used.
 
     **On stored embeddings.**
 
-    The published method trains the last block of an image encoder along. Here
+    The published method trains the last block of an image encoder. Here
 
-    * what is trained instead is a shift of the embedding, between views that are stored or made by dropping features,
-      from prototypes that start at merged clusters (`rpim.estimators.two_views` says why);
-    * Adam takes the place of gradient descent with momentum, its rate falling as a cosine instead of in steps;
-    * batches are drawn from all rows alike, so the share of labelled rows in one is as in the data on average only;
-    * the partner of a labelled row is the next of its class in the shuffled batch, instead of a draw of its own;
-    * the margin follows the uncertainty all the way, as in the paper's equation; the authors' program stops it at 0.5.
+    * the encoder is fixed; a shift of the embedding, (x + Bx + b) / norm, is trained instead;
+    * the two views of a row are the stored ones (``rpim embed --views 2``), or two copies with some features dropped;
+    * prototypes are initialized with merged clusters, as in RPIM, instead of at random;
+    * the optimizer is Adam with a cosine schedule, instead of SGD with momentum and a step schedule;
+    * batches are drawn from all rows, so the share of labelled rows in a batch varies;
+    * the partner of a labelled row is the next row of its class in the shuffled batch, instead of a random one;
+    * the margin follows the uncertainty without a limit, as in the paper; the authors' code stops at 0.5.
 
-    The terms, their weights, the scale of the cosines and the batch are as published. Most of what it gains over
-    k-means is the start's; on problems made of the labelled rows of four real feature sets training added 2 points of
+    The terms, their weights, the temperature and the batch size are as published. Most of its gain over k-means comes
+    from the initialization: on problems made of the labelled rows of four real feature sets, training added 2 points of
     All, 5 of Known and 1 of Unknown.
 
     Parameters
@@ -147,7 +149,7 @@ class ORCA(TwoViewEstimator):
     Examples
     --------
     >>> from sklearn.datasets import make_blobs
-    >>> from rpim.estimators.orca import ORCA
+    >>> from rpim import ORCA
     >>> X, y = make_blobs(300, n_features=8, centers=6, random_state=0)
     >>> seen = y.copy()
     >>> seen[(y > 3) | (range(300) > 150 * (y >= 0))] = -1   # classes 4 and 5 have no label at all

@@ -17,14 +17,17 @@ from rpim._common.hardware import default_memory_budget
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint, History, check_tensors
 from rpim.core.head import Head
-from rpim.core.initialization import ClassSizes
+from rpim.core.kmeans import ClassSizes
 from rpim.core.objective import Objective
 from rpim.core.preprocessing import Preprocessing
-from rpim.core.training import Schedule
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
 from rpim.data.labels import IntArray
 from rpim.engines.base import Engine, TrainingTask
-from rpim.estimators.label_checks import LabelCheck
+from rpim.estimators.committee import LabelCheck
 from rpim.estimators.objective import Hyperparameters
+
+_TYPICAL_STEPS, _MORE_STEPS = 20, 10
 
 Search = dict[str, dict[Any, float]]
 """For each parameter that was searched, the score of each value."""
@@ -182,13 +185,42 @@ class FitProblem(Problem):
         """Whether `x` holds all rows, and not a sample of them."""
         return len(self.x) == self.engine.shape[0]
 
+    def train_on_sample(self, head: Head, objective: Objective, schedule: Schedule) -> History:
+        """Train the head on the rows of x alone, in place."""
+        cache = caches_probabilities(len(self.x), self.n_classes)
+        return train(InMemoryBlocks(self.x, self.labels, self.n_classes, cache=cache), head, objective, schedule)
+
     def train(self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]) -> History:
-        """Train the head on all rows."""
+        """Train the head on all rows, in place."""
         cache = caches_probabilities(len(self.x), self.n_classes)
         task = TrainingTask(
             self.x, self.labels, self.codes, self.preprocess, objective, schedule, cache, on_step, self.checkpoint
         )
         return self.engine.train(head, task)
+
+
+class TrainingProgress:
+    """Announces and counts the steps of a training that ends when the classes of the rows settle.
+
+    How many it takes is unknown before: `_TYPICAL_STEPS` are announced, and `_MORE_STEPS` whenever they are used up.
+    """
+
+    def __init__(self, progress: Progress, step_cost: float, schedule: Schedule) -> None:
+        self._progress, self._cost = progress, step_cost
+        self._left, self._most = 0, schedule.max_iter
+        self._announce(schedule.max_iter if schedule.tol == 0.0 else _TYPICAL_STEPS)
+
+    def step(self) -> None:
+        """Count a step."""
+        if self._left == 0:
+            self._announce(_MORE_STEPS)
+        self._left -= 1
+        self._progress.advance(self._cost)
+
+    def _announce(self, steps: int) -> None:
+        steps = min(steps, self._most)
+        self._left, self._most = self._left + steps, self._most - steps
+        self._progress.expect(steps * self._cost)
 
 
 def caches_probabilities(n_rows: int, n_classes: int) -> bool:

@@ -80,33 +80,32 @@ def ramp_up(epoch: int, n_epochs: int) -> float:
 
 
 class RankStats(TwoViewEstimator):
-    """Rows with the same largest features are assumed to be of one class.
+    """RankStats+: two rows whose largest features are mostly the same are assumed to be of one class.
 
-    As GCD's RankStats+, one classifier of all classes: its known classes learn the labels, and all its classes learn
-    which pairs of unlabelled rows of a batch belong together, as their ranking statistics say: those whose largest
-    features are mostly the same ones. Besides, it has to predict the same for two views of a row, a demand that starts
-    weak and ramps up.
+    As in GCD's RankStats+, one classifier has all classes. Its known classes learn the labels. All its classes learn
+    from pairs of unlabelled rows in a batch, which are of one class if their ranking statistics agree. A consistency
+    term between two views of a row ramps up during training.
 
-    The labels are learned among the known classes alone. With the new ones among them, every label also says "none of
-    the new classes", nothing says the opposite, and unlabelled rows of new classes went to the known ones: on problems
-    made of the labelled rows of four real feature sets this cost 10 points of All. ``incremental=True`` learns them so.
+    Labels are learned among the known classes only. Among all classes, every label also says "none of the new classes",
+    and rows of new classes went to known ones: on problems made of the labelled rows of four real feature sets, this
+    cost 10 points of All. ``incremental=True`` learns them so.
 
     **On stored embeddings.**
 
-    See `rpim.estimators.two_views` for what takes the place of encoder, augmentation and random start. Besides:
+    * the encoder is fixed; a shift of the embedding, (x + Bx + b) / norm, is trained instead;
+    * the two views of a row are the stored ones (``rpim embed --views 2``), or two copies with some features dropped;
+    * prototypes are initialized with merged clusters, as in RPIM, instead of at random;
+    * In the paper a pair is of one class if its five largest features are the same, in a layer that is trained for it.
+      Stored embeddings have no such layer: even four of five found at most 3 % of the pairs of one class among the
+      labelled rows of four real feature sets. Here more features are ranked, and the number that two rows must share is
+      the one with the best F1 on pairs of labelled rows.
+    * Features of the stored embedding are ranked, not principal components, of which the same few are the largest in
+      all rows.
+    * The squared error between views is summed over classes, so that its weight does not depend on their number.
 
-    * Published, a pair is of one class when its five largest features are the very same; a layer is trained to make
-      them so. Stored embeddings have no such layer: even four of five found no more than 3 % of the pairs of one class
-      among the labelled rows of four real feature sets. More features are ranked here, and how many of them two rows
-      must share is what tells pairs of labelled rows apart best (F1).
-    * Features of the embedding are ranked, not its principal directions, of which the same few are the largest in all
-      rows; and those of the whole stored row, for which that number was found, not of a view or the shifted row.
-    * The squared error between views is summed over classes, not averaged, so that its weight means the same for any
-      number of them.
-
-    Even so half of the pairs or more are wrong or missed (F1 of 0.2 on fine-grained birds to 0.6 on intents). Labels
-    gain on known classes, pairs lose some of the start's accuracy on new ones: on the problems above 7 points and 3.
-    RankStats+ as published by Vaze et al. is also below k-means on the new classes of CUB and Stanford Cars.
+    Half of the pairs or more are still wrong or missed (F1 of 0.2 on fine-grained birds to 0.6 on intents). On the
+    problems above, training gained 7 points on known classes and lost 3 on new ones. RankStats+ as published by Vaze et
+    al. is also below k-means on the new classes of CUB and Stanford Cars.
 
     Parameters
     ----------
@@ -171,7 +170,7 @@ class RankStats(TwoViewEstimator):
     outlier_threshold_ : float
         Infinite: no row is left without a class.
     head_ : Head
-        The centroids; the largest logit is that of the nearest one.
+        The trained prototypes and shift.
     n_top_, n_shared_ : int
         The numbers of features that were used.
     history_ : list of dict

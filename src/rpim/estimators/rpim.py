@@ -11,22 +11,23 @@ from typing import Any, ClassVar, Literal
 from numpy.typing import ArrayLike
 
 from rpim._common.errors import InputError, choose
-from rpim.estimators.count_classes import BUDGETS, ESTIMATORS
+from rpim.estimators.count_classes import ESTIMATORS
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import AUTO, InfoMaxObjective
 from rpim.estimators.problem import ClassCount
+from rpim.estimators.search import BUDGETS
 
 
 class RPIM(InfoMaxEstimator):
     """Give every row its class: a known one, or a newly discovered one.
 
-    A linear classifier on (refined) embeddings, trained on the full batch to maximize the information between rows and
-    classes: confident predictions, classes evenly used, labels where there are any, Sinkhorn pseudo-labels, mixed
-    labels, and a learned shift of each embedding.
+    A linear classifier on (refined) embeddings, trained on the full batch to maximize the mutual information between
+    rows and classes. The objective makes predictions confident and classes evenly used, and has labels, Sinkhorn
+    pseudo-labels, mixed labels and a learned shift of each embedding.
 
-    By default a fit is a committee: `n_members` short fits that differ in representation, number of components and
-    start, each without a part of the labels, are matched, averaged and distilled into one linear head. A single fit
-    varies by several points with its start; the committee does not, and its confidence is calibrated.
+    By default a fit is a committee: `n_members` short fits, which differ in representation and initialization and do
+    not see a part of the labels, are matched, averaged and distilled into one linear head. A single fit varies by
+    several points with its initialization; a committee varies less, and its confidence is calibrated.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Held-out splits, and the paper's searches: lambda by training without labels, the weight decay on held-out classes.
+"""Held-out splits, and published searches: lambda, the weight decay, and the number of classes by Max-ACC.
 
 A split is made of the labelled rows alone: half of the known classes are treated as new, and a quarter of the rows of
 the others lose their label. The truth is known, so any hyperparameters can be scored.
@@ -8,27 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from rpim._common.errors import InputError
-from rpim._common.parallel import parallel_map
+from rpim._common.progress import parallel_map
 from rpim.core.head import Head
-from rpim.core.initialization import Start, single_start
-from rpim.core.kmeans import PIM_RULE, Rule, kmeans
+from rpim.core.kmeans import PIM_RULE, Rule, Start, kmeans, single_start
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import Transform
-from rpim.estimators.objective import AUTO, DEFAULTS, PRESETS, Hyperparameters
-from rpim.estimators.problem import FitProblem, Search, step_cost
-from rpim.metrics import clustering_accuracy, gcd_accuracy
-
-if TYPE_CHECKING:
-    from rpim.estimators.infomax import InfoMaxEstimator
+from rpim.estimators.objective import AUTO, DEFAULTS, PRESETS, Hyperparameters, InfoMaxParameters
+from rpim.estimators.problem import ClassCount, FitProblem, Search, step_cost
+from rpim.metrics import IntArray, clustering_accuracy, contingency, gcd_accuracy, matched_rows
 
 MIN_CLASSES = 4
 """Fewer known classes cannot be split into two halves of at least two."""
@@ -96,7 +93,7 @@ PLAIN_RESTARTS, PLAIN_RULE = 10, Rule(max_iter=300)
 
 
 def paper_search(
-    model: InfoMaxEstimator, problem: FitProblem, initial: Hyperparameters
+    model: InfoMaxParameters, problem: FitProblem, initial: Hyperparameters
 ) -> tuple[Hyperparameters, Search]:
     """Search lambda and the weight decay as the paper does, where they are "auto"; the scores of the values tried.
 
@@ -180,10 +177,129 @@ def paper_trade_off(
 
 
 def _held_out_score(
-    model: InfoMaxEstimator, split: HeldOutSplit, start: Start, hyperparameters: Hyperparameters
+    model: InfoMaxParameters, split: HeldOutSplit, start: Start, hyperparameters: Hyperparameters
 ) -> float:
     """Train on the held-out split and score the classes of its hidden rows."""
     head = model._new_head(start.prototypes)
     objective = model._training_objective(hyperparameters, start.shares(hyperparameters.class_sizes))
     train(split.engine(), head, objective, model._schedule(hyperparameters))
     return split.score(head.predict(split.x))
+
+
+_N_RESAMPLES = 500
+_TEMPERATURE = 25.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How thoroughly Max-ACC clusters and searches."""
+
+    n_evaluations: int
+    """Most values of K that Brent's method tries."""
+    n_init: int
+    rule: Rule
+    objective: Objective
+    schedule: Schedule
+
+
+BUDGETS = {
+    "default": Budget(
+        n_evaluations=20,
+        n_init=2,
+        rule=Rule(max_iter=20),
+        objective=Objective(trade_off=0.1, labels=False, pseudo_labels=False, mixed_labels=False),
+        schedule=Schedule(learning_rate=1e-2, max_iter=60),
+    ),
+    "paper": Budget(
+        n_evaluations=500,
+        n_init=10,
+        rule=Rule(max_iter=300),
+        objective=Objective(trade_off=1.0, labels=False, pseudo_labels=False, mixed_labels=False),
+        schedule=Schedule(learning_rate=1e-3, max_iter=1000, weight_decay=0.01),
+    ),
+}
+"""Shortened, and as published: scikit-learn's k-means and SciPy's Brent with their defaults; PIM, of which no code for
+this is public, with lambda 1, as its authors say, and its own training."""
+PUBLISHED_MAX = 1000
+"""The largest K that GCD's search tries."""
+
+
+def max_acc(
+    x: Tensor,
+    labels: Tensor,
+    *,
+    clusterer: Literal["kmeans", "pim"] = "kmeans",
+    at_least: int,
+    at_most: int,
+    budget: Budget = BUDGETS["default"],
+    generator: torch.Generator,
+    on_trial: Callable[[], None] = lambda: None,
+) -> ClassCount:
+    """Max-ACC, the published estimate of the number of classes.
+
+    A clustering of all rows into K clusters, made without labels, is scored by its Hungarian accuracy on the labelled
+    rows. Too few clusters merge known classes, too many split them, so the score peaks near the true number; Brent's
+    method finds the peak with a handful of clusterings. GCD clusters with k-means, PIM with PIM itself.
+    What it cannot see: an unknown class that is split, or merged with another one, costs nothing on the labelled rows.
+
+    Vaze et al., "Generalized Category Discovery", CVPR 2022; Chiaroni et al., "Parametric Information Maximization for
+    Generalized Category Discovery", ICCV 2023.
+
+    The curve of the result has every K that was tried.
+
+    Parameters
+    ----------
+    x : (N, D)
+        The rows, the labelled ones first.
+    labels : (n_labelled,)
+    clusterer : {"kmeans", "pim"}
+        What clusters the rows: k-means, or PIM trained without labels from its centroids.
+    """
+    n_known = int(labels.max()) + 1
+    truth = labels.cpu().numpy()
+    seed = int(torch.randint(2**31, (1,), generator=generator))
+    hits: dict[int, IntArray] = {}
+    """For each K the labelled rows of each known class that are in its cluster."""
+
+    def loss(k: float) -> float:
+        n_clusters = round(k)
+        if n_clusters not in hits:
+            # The same seed for every K: the curve then differs by K alone.
+            found = _cluster(x, n_clusters, clusterer, budget, torch.Generator().manual_seed(seed))
+            counts = contingency(truth, found[: len(labels)].cpu().numpy(), n_known, n_clusters)
+            hits[n_clusters] = matched_rows(counts)
+            on_trial()
+        return -int(hits[n_clusters].sum())
+
+    if at_most > at_least:
+        options = {"maxiter": budget.n_evaluations, "xatol": 0.5}  # K is whole
+        minimize_scalar(loss, bounds=(at_least, at_most), method="bounded", options=options)
+    loss(at_least)
+    best = max(hits, key=lambda k: (-loss(k), k))
+    # Too few clusters may merge an unknown class with a known one at no cost to L; one too many begins to split. So of
+    # equals the largest, and Brent, who may stop anywhere on a plateau, is followed to its far end.
+    while best < at_most and loss(best + 1) <= loss(best):
+        best += 1
+    low, high = _interval(hits, generator)
+    curve = {k: float(hits[k].sum() / len(truth)) for k in sorted(hits)}
+    return ClassCount(best, min(low, best), max(high, best), curve, best)
+
+
+def _cluster(x: Tensor, n_clusters: int, clusterer: str, budget: Budget, generator: torch.Generator) -> Tensor:
+    run = kmeans(x, n_clusters, n_init=budget.n_init, rule=budget.rule, generator=generator)
+    if clusterer == "kmeans":
+        return run.labels
+    head = Head(run.centroids, Transform({}), _TEMPERATURE)
+    train(InMemoryBlocks(x, run.labels[:0], n_clusters), head, budget.objective, budget.schedule)
+    return head.predict(x)
+
+
+def _interval(hits: dict[int, IntArray], generator: torch.Generator) -> tuple[int, int]:
+    """Where the peak would be with other known classes: 95 % of the peaks when these are drawn anew (the bootstrap)."""
+    tried = np.array(sorted(hits))
+    per_class = np.stack([hits[k] for k in tried])  # (tried, n_known)
+    n_known = per_class.shape[1]
+    drawn = torch.randint(n_known, (_N_RESAMPLES, n_known), generator=generator).numpy()
+    peaks = [tried[per_class[:, classes].sum(axis=1).argmax()] for classes in drawn]
+    low, high = np.percentile(peaks, [2.5, 97.5])
+    return int(low), int(high)

@@ -23,33 +23,32 @@ from torch import Tensor
 from rpim._common.errors import InputError
 from rpim.data.labels import IntArray
 from rpim.estimators.fitted import FloatArray
+from rpim.estimators.nearest_centroid import TransductiveEstimator, nearest_row
 from rpim.estimators.problem import FitProblem, Problem
-from rpim.estimators.transductive import TransductiveEstimator, nearest_row
 
 SMALLEST_CLUSTER = 5
 """The smallest cluster that is tried where the number of classes is given: scikit-learn's default."""
 
 
 class UMAPHDBSCAN(TransductiveEstimator):
-    """A map of the rows by UMAP, its dense places by HDBSCAN, and names for these by the labels in them.
+    """UMAP, then HDBSCAN; labels name the clusters.
 
-    A cluster is the known class that most of its labelled rows have; several clusters may be one class. A cluster
-    without a labelled row is a new class, so one stray label is enough to make a cluster a known one. Needs
-    ``umap-learn``: ``pip install 'rpim[maps]'``.
+    A cluster becomes the known class that most of its labelled rows have; several clusters may be one class. A cluster
+    without a labelled row is a new class, so one stray label makes a cluster a known class. Needs ``umap-learn``: ``pip
+    install 'rpim[maps]'``.
 
-    **What was decided.**
+    **Choices.**
 
-    * UMAP has BERTopic's hyperparameters: 15 neighbors, 5 dimensions, no minimal distance. Unit rows are compared
-      by Euclidean distance, which orders them as the cosine does. It sees no labels.
-    * HDBSCAN does not take a number of classes. What controls it is usually the minimum cluster size. So if
-      ``n_classes`` is given, that size is sought by bisection, from 5 to the mean size of a class, and the one is kept
-      whose classes, known ones and clusters without a label, are nearest to ``n_classes`` in number; of equals the
-      one that leaves the fewest rows as noise. That may still be **another number of classes than was asked for**: a
-      warning tells, and ``n_classes_``.
-    * If it is not given, ``min_cluster_size`` decides the number of classes; 10 is BERTopic's.
-    * ``min_samples`` stays the same for all sizes, so that they are cuts through one hierarchy.
-    * A row that HDBSCAN leaves as noise has no part in naming a cluster, and then goes to that of the nearest row, on
-      the map, which has one. Where HDBSCAN finds no cluster at all, a row takes the class of the nearest labelled row.
+    * UMAP has BERTopic's hyperparameters: 15 neighbors, 5 dimensions, no minimal distance. Rows of unit length are
+      compared by Euclidean distance, which orders them as the cosine does. It sees no labels.
+    * HDBSCAN has no parameter for the number of classes, but a minimum cluster size. If ``n_classes`` is given, that
+      size is found by bisection, from 5 to the mean size of a class: the one with the number of classes nearest to
+      ``n_classes``, and among equals the one with the fewest noise rows. The result may still have **another number of
+      classes than asked for**; then there is a warning, and ``n_classes_`` is the number found.
+    * If ``n_classes`` is not given, ``min_cluster_size`` decides the number of classes; 10 is BERTopic's.
+    * ``min_samples`` is the same for all sizes, so that all are cuts of one hierarchy.
+    * A noise row does not name a cluster, and gets the class of the nearest clustered row on the map. If there is no
+      cluster at all, a row gets the class of the nearest labelled row.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
     Attributes
     ----------
     labels_ : ndarray of shape (n_rows,)
-        The class of every row of ``fit``: what HDBSCAN says; labelled rows keep their label.
+        The class of every row of ``fit``: that of its cluster; labelled rows keep their label.
     classes_, known_classes_, new_classes_ : ndarray
         All classes, those with labels in ``fit``, and the discovered ones.
     components_ : ndarray of shape (n_components, n_features) or None
@@ -97,7 +96,7 @@ class UMAPHDBSCAN(TransductiveEstimator):
     head_ : Head
         The class means: ``predict`` gives the class of the nearest one, which may differ from ``labels_``.
     n_classes_ : int
-        How many classes were found.
+        Number of classes that were found.
     history_ : list of dict
         For each size tried: the clusters, classes and noise rows that it gives.
     n_iter_ : int

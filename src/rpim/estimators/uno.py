@@ -58,34 +58,34 @@ def swapped_targets(
 
 
 class UNO(TwoViewEstimator):
-    """UNO+: one cross-entropy for labelled and unlabelled rows, the latter with the other view's assignment.
+    """UNO+: one cross-entropy for all rows, with labels or with the Sinkhorn assignment of the other view.
 
-    Every head classifies two views of each row of a batch. A labelled row is to get its label, an unlabelled one what
-    Sinkhorn assigns to its other view, so that all classes are about equally used. Beside the heads of K classes there
-    are as many with more, smaller clusters, which sharpen the embedding that all heads share.
+    Every head classifies two views of each row of a batch. The target of a labelled row is its label; that of an
+    unlabelled row is the Sinkhorn assignment of its other view, which keeps classes about equally used. Over-clustering
+    heads, with more and smaller clusters than K classes, improve the shared embedding.
 
     Published in Fini et al., "A Unified Objective for Novel Class Discovery", ICCV 2021; the extension to unlabelled
     rows of known classes is that of Vaze et al., "Generalized Category Discovery", CVPR 2022.
 
-    **On stored embeddings** the encoder, the views and the start are those of all two-view methods here (a trained
-    shift of the embedding; stored views or dropped features; merged clusters, of which each head has a set of its own).
-    Besides,
+    **On stored embeddings.**
 
-    * classes are balanced over all rows, labelled ones too, by factors found before every epoch; published, over the
-      unlabelled rows of a batch. A batch has two or three rows of a class where there are 200 classes, so that an equal
-      share for each is far from the truth; and known classes, some rows of which are labelled, have fewer unlabelled
-      ones than new classes, so that an equal share of these sends rows of new classes to known ones. On problems made
-      of the labelled rows of four real feature sets this alone gained 6 points of All and 7 of Unknown;
-    * all heads are prototypes right on the shifted embedding, without the small network that UNO trains before those
-      of the new classes and of the clusters;
-    * a head holds known and new classes alike, as UNO+ needs, where UNO joins a head of each;
-    * over-clustering heads learn from the unlabelled rows alone: their clusters may be parts of any class, a known
-      one too, so a label does not say which of them is right;
-    * there is no pre-training with the labels, since the start is made from them;
-    * the optimizer is Adam, for fewer epochs, and there are two heads of each kind instead of five.
+    * the encoder is fixed; a shift of the embedding, (x + Bx + b) / norm, is trained instead;
+    * the two views of a row are the stored ones (``rpim embed --views 2``), or two copies with some features dropped;
+    * prototypes are initialized with merged clusters, as in RPIM, instead of at random;
+    * Sinkhorn balances classes over all rows, labelled ones included, before every epoch; in the paper, over the
+      unlabelled rows of a batch. With 200 classes a batch has two or three rows of each, so equal shares are far from
+      the truth. And known classes have fewer unlabelled rows than new ones, so equal shares send rows of new classes to
+      known ones. On problems made of the labelled rows of four real feature sets, this gained 6 points of All and 7 of
+      Unknown;
+    * heads are prototypes on the shifted embedding, without UNO's projection network;
+    * a head holds known and new classes, as UNO+ needs;
+    * over-clustering heads learn from unlabelled rows only, because a label does not tell which of the clusters of a
+      class is right;
+    * there is no pre-training on the labels, because the initialization uses them;
+    * the optimizer is Adam, with fewer epochs, and there are two heads of each kind instead of five.
 
-    Most of what it gains over k-means is the start's; on those same problems training added half a point of All, 9
-    of Known, and cost 2 of Unknown.
+    Most of its gain over k-means comes from the initialization: on the same problems, training added half a point of
+    All and 9 of Known, and cost 2 of Unknown.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class UNO(TwoViewEstimator):
     Examples
     --------
     >>> from sklearn.datasets import make_blobs
-    >>> from rpim.estimators.uno import UNO
+    >>> from rpim import UNO
     >>> X, y = make_blobs(300, n_features=8, centers=6, random_state=0)
     >>> seen = y.copy()
     >>> seen[(y > 3) | (range(300) > 150 * (y >= 0))] = -1   # classes 4 and 5 have no label at all

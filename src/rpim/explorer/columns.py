@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError
 from rpim.data.columns import read_dates
-from rpim.runs.facets import Facet, clipped_ends, facet_of, format_value
-from rpim.runs.trends import day, trends
+from rpim.runs.facets import Facet, clipped_ends, day, facet_of, format_value, trends
 from rpim.runs.versions import Versions
 
 BoolArray = NDArray[np.bool_]

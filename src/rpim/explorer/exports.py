@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line
 from rpim._common.files import check_writable, one_writer, put_in_place, replacing, writing
-from rpim.data.formats.tables import CsvTable, ParquetTable
+from rpim.data.formats.parquet import ParquetTable
+from rpim.data.formats.tables import CsvTable
 from rpim.embedding.pictures import Unusable
 from rpim.explorer.other_tools import (
     json_records,

@@ -1,7 +1,7 @@
 """The rows of a run in the formats of other tools: Label Studio, FiftyOne and Hugging Face datasets.
 
 What a person has decided or given is ground truth there, so that it comes back with the labels of that tool
-(`rpim.data.formats.annotation_files`). Junk is left out.
+(`rpim.data.formats.label_files`). Junk is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from rpim._common.errors import printable
-from rpim.data.formats.annotation_files import CHOICES, GROUND_TRUTH, PREDICTION, ROW_ID
+from rpim.data.formats.label_files import CHOICES, GROUND_TRUTH, PREDICTION, ROW_ID
 from rpim.data.formats.parquet import arrow, arrow_array
 from rpim.embedding.pictures import Unusable
 from rpim.explorer.pictures import NOT_FOUND

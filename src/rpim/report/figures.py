@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from rpim._common.errors import InputError, plural
 from rpim.data.feature_set import FeatureSet
 from rpim.report.facts import captions, class_facts, percent
-from rpim.report.page_map import colours, quick_map
+from rpim.report.pictures import colours, quick_map
 from rpim.report.run_facts import compare, curves
 from rpim.runs.assignments import class_codes
 from rpim.runs.discovery import Discovery

@@ -21,11 +21,9 @@ from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
-from rpim.report.by_column import ByColumn, by_column
-from rpim.report.facts import ClassFacts, class_facts, class_tree, label_issue_items, overview
-from rpim.report.page_map import PageMap, check_rows, colours, for_the_page, quick_map
+from rpim.report.facts import ByColumn, ClassFacts, by_column, class_facts, class_tree, label_issue_items, overview
+from rpim.report.pictures import PageMap, Thumbnails, check_rows, colours, for_the_page, picture_sheet, quick_map
 from rpim.report.run_facts import Comparison, compare
-from rpim.report.thumbnails import Thumbnails, picture_sheet
 from rpim.runs.assignments import UNSTABLE
 from rpim.runs.discovery import Discovery
 

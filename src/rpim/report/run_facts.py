@@ -18,7 +18,7 @@ from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import COMMITTEE_ROWS
 from rpim.metrics import contingency
-from rpim.report.thumbnails import png
+from rpim.report.pictures import png
 from rpim.runs.assignments import class_codes
 from rpim.runs.discovery import Discovery
 from rpim.runs.evaluation import Confusion, Evaluation, confusion, evaluate

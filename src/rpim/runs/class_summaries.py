@@ -1,4 +1,4 @@
-"""Summaries of the classes of a run, and its label issues: as columns, ranked, and written to a file."""
+"""Summaries of the classes of a run, its label issues (as columns, ranked, written to a file), and its reliability."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rpim._common.errors import InputError
+from rpim._common.errors import InputError, in_halves, interval, plural
 from rpim._common.files import StrPath, check_export, replacing
 from rpim.data.formats.tables import CsvTable
 from rpim.data.labels import UNLABELLED, name_rows, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.label_checks import LabelIssue
+from rpim.estimators.committee import LabelIssue
 from rpim.runs.assignments import Assignments, class_codes
 from rpim.runs.keywords import Namer, keywords, numbered, suggest_names
 from rpim.runs.saved_model import json_value
@@ -293,3 +293,34 @@ def write_label_issues(
         cells = [json_value(value) for value in (rows.ids[row], *facts)]
         records.append(dict(zip(names, cells, strict=True)) | {name: values[row] for name, values in shown.items()})
     write_records([*names, *shown], records, target)
+
+
+def expected_accuracy(model: DiscoveryEstimator) -> str:
+    """The expected accuracy of the committee on known classes, or why there is none, as a sentence."""
+    n_members, accuracy = getattr(model, "n_members_", 1), getattr(model, "expected_accuracy_", math.nan)
+    if n_members == 1:
+        return "This is a single fit: its confidence is not calibrated, and usually too high."
+    if not len(model.known_classes_):
+        return (
+            f"A committee of {n_members} fits. Without labels its accuracy is unknown: name some groups in the "
+            "explorer and refit."
+        )
+    if math.isnan(accuracy):
+        return f"A committee of {n_members} fits; its expected accuracy could not be estimated."
+    return (
+        f"A committee of {n_members} fits: expected accuracy on known classes {accuracy:.0%} (estimated on held-out "
+        "labels)."
+    )
+
+
+def estimated_count(model: DiscoveryEstimator) -> str:
+    """The number of classes with its interval, as a sentence; "" if it was given."""
+    if not hasattr(model, "n_classes_low_"):
+        return ""
+    low, high = model.n_classes_low_, model.n_classes_high_
+    if not len(model.known_classes_):
+        return (
+            f"The number of groups was estimated without labels ({in_halves(low, high)}). Finer classes may exist: "
+            "give --n-classes to look for more."
+        )
+    return f"The number of classes was estimated: {plural(len(model.classes_), 'class')} ({interval(low, high)})."

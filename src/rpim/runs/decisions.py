@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -20,6 +21,8 @@ BoolArray = NDArray[np.bool_]
 
 NO_CLASS = -1
 MAX_NAME = 200
+MAX_MOVES = 30
+"""Number of pairs of classes that `changes` lists, those with most rows first."""
 
 
 @dataclass(frozen=True)
@@ -335,3 +338,17 @@ def decode(body: str, blob: bytes | None) -> Decision:
         facts["numbers"] = tuple(facts["numbers"])
     decision: Decision = make(**facts)
     return decision
+
+
+def changes(before: State, after: State) -> dict[str, Any]:
+    """Compare the final labels of two states; rows without a label in either are excluded."""
+    pairs = [(a, b) for a, b in zip(before.names(), after.names(), strict=True) if a and b]
+    moved = Counter((a, b) for a, b in pairs if a != b)
+    had, has = {a for a, _ in pairs}, {b for _, b in pairs}
+    return {
+        "compared": len(pairs),
+        "moved": sum(moved.values()),
+        "moves": [{"from": a, "to": b, "rows": n} for (a, b), n in moved.most_common(MAX_MOVES)],
+        "appeared": sorted(has - had),
+        "vanished": sorted(had - has),
+    }

@@ -32,9 +32,9 @@ from rpim._common.files import RUN_FILE, StrPath, full_path
 from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.base import DiscoveryEstimator
+from rpim.estimators.committee import LabelIssue
 from rpim.estimators.infomax import InfoMaxEstimator
-from rpim.estimators.label_checks import LabelIssue
-from rpim.runs.assignments import Assignments, assign
+from rpim.runs.assignments import Assignments, assign, check_new_rows, extend_model
 from rpim.runs.class_summaries import (
     ClassSummary,
     names_from,
@@ -43,7 +43,6 @@ from rpim.runs.class_summaries import (
     with_label_checks,
 )
 from rpim.runs.discovery_tables import classes_as_html, rows_as_data_frame
-from rpim.runs.extension import check_new_rows, extend_model
 from rpim.runs.hierarchy import Hierarchy, build_hierarchy
 from rpim.runs.keywords import Namer
 from rpim.runs.predictor import Predictor

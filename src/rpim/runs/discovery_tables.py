@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rpim._common.errors import InputError, first_line, plural
-from rpim.runs.reliability import expected_accuracy
+from rpim.runs.class_summaries import expected_accuracy
 
 if TYPE_CHECKING:
     from rpim.data.feature_set import FeatureSet

@@ -22,8 +22,8 @@ from rpim import estimators as methods
 from rpim._common.errors import InputError
 from rpim.core.head import Head
 from rpim.core.sampling import Exemplars
-from rpim.data.embeddings import checked_widths
 from rpim.data.feature_set import FeatureSet
+from rpim.data.labels import checked_widths
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.estimators.objective import InfoMaxObjective

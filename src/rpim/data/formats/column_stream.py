@@ -15,9 +15,8 @@ from typing import Any
 
 from rpim._common.errors import InputError
 from rpim._common.files import StrPath, reading
-from rpim._common.npy import ArrayStream, must_be_npy, open_npz
 from rpim.data.columns import are_whole, find_per_row
-from rpim.data.formats.csv_file import CsvFile, FeatureTable
+from rpim.data.formats.arrays import ArrayStream, must_be_npy, open_npz
 from rpim.data.formats.feature_files import (
     Columns,
     checked_suffix,
@@ -26,6 +25,7 @@ from rpim.data.formats.feature_files import (
     pim_files,
 )
 from rpim.data.formats.parquet import ParquetRows, column_values, list_matrix, parquet_features
+from rpim.data.formats.tables import CsvFile, FeatureTable
 
 BLOCK_ROWS, BLOCK_VALUES = 8192, 1 << 22
 """The largest number of rows, and of values, in a block."""

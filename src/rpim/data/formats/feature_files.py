@@ -20,7 +20,6 @@ import numpy as np
 from rpim._common.errors import InputError, some
 from rpim._common.files import StrPath, check_writable, must_exist, reading, replacing
 from rpim._common.hardware import bytes_of_fit, check_memory, default_memory_budget, format_bytes, row_blocks
-from rpim._common.npy import ArrayStream, load_npy, open_npz
 from rpim.data.columns import (
     NAMES,
     PER_ROW,
@@ -32,7 +31,7 @@ from rpim.data.columns import (
     metadata_names,
     view_names,
 )
-from rpim.data.formats.csv_file import CSV_SUFFIXES, CsvFile, FeatureTable
+from rpim.data.formats.arrays import ArrayStream, load_npy, open_npz
 from rpim.data.formats.parquet import (
     arrow,
     arrow_array,
@@ -43,6 +42,7 @@ from rpim.data.formats.parquet import (
     parquet_features,
     scalar_values,
 )
+from rpim.data.formats.tables import CSV_SUFFIXES, CsvFile, FeatureTable
 
 Columns = dict[str, Any]
 Wanted = dict[str, str | None]
@@ -394,7 +394,9 @@ def _read_pim_folder(folder: Path) -> Columns:
     if targets.dtype.kind == "f" and np.isfinite(targets).all() and (targets == np.rint(targets)).all():
         targets = targets.astype(np.int64)  # GCD's code collects them with np.append, which makes float64 of them
     if targets.dtype.kind not in "iu":
-        what = "fractions" if targets.dtype.kind == "f" else f"{targets.dtype} values"
+        what = f"{targets.dtype} values"
+        if targets.dtype.kind == "f":
+            what = "fractions" if np.isfinite(targets).all() else "NaN or infinity"
         raise InputError(f"{files['targets']} holds {what}: give the number of each row's class.")
     labelled, known = mask_lab.astype(bool), mask_cls.astype(bool)
     wrong = np.flatnonzero(np.isin(targets, targets[labelled]) & ~known)

@@ -6,9 +6,10 @@ pyarrow is imported on first use, because importing it takes longer than most co
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,3 +217,26 @@ def parquet_features(path: Path, schema: Any, feature_column: str | None) -> str
             "name the one with the features with --feature-column (feature_column)."
         )
     return str(find_column(path, schema.names, "X", feature_column or lists[0]))
+
+
+class ParquetTable:
+    """A .parquet table with a row group for each block; a matrix is a column of lists."""
+
+    def __init__(self, file: BinaryIO, metadata: Mapping[str, Any] | None = None) -> None:
+        self._file = file
+        self._metadata = {name: json.dumps(value) for name, value in (metadata or {}).items()}
+        self._writer: Any = None
+
+    def append(self, block: Mapping[str, Any]) -> None:
+        """Write the rows of a block; the first block sets the types."""
+        arrays = {name: arrow_array(values) for name, values in block.items()}
+        table = arrow().table(arrays).replace_schema_metadata(self._metadata)
+        if self._writer is None:
+            self._writer = arrow(".parquet").ParquetWriter(self._file, table.schema)
+        # A block with a missing value may be of signed integers, and the others of unsigned ones.
+        self._writer.write_table(table.cast(self._writer.schema))
+
+    def close(self) -> None:
+        """Write the footer."""
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,412 @@
+"""The mathematics of a committee: the representations that its members see, and their consensus.
+
+**Representations.** No representation is best on every data set: raw rows are those of the encoder, centred ones lack
+the direction that all rows share, whitened ones shrink the directions in which rows of *one* class differ. A committee
+uses several. Each is an affine map and a normalization, so that a linear head with the semantic bias can represent any
+of them:
+
+    r(x) = (A x + b) / norm        A: d x D
+
+    raw        A = V^T                         b = 0
+    centred    A = V^T                         b = -V^T mu
+    whitened   A = V^T S^-p                    b = -V^T S^-p mu
+
+mu is the mean of the rows, S their within-class covariance, shrunk, and V the d leading principal directions of the
+rows after the map (Fisher's discriminant analysis whitens with S^-1/2; a smaller power trusts the labels less).
+
+**Consensus.** Known classes have the same number in every member; new ones come in any order. They are matched with
+those of a reference by the Hungarian assignment with the largest shared probability, and the matched probabilities are
+averaged. The average is a better reference than any member, so they are matched with it again until no match changes.
+Members are functions from a block of rows to probabilities: only their mean is stored as an N x K matrix.
+
+The average is then propagated over a k-nearest-neighbor graph (Zhou, Bousquet, Lal, Weston, Schölkopf, "Learning with
+Local and Global Consistency", NeurIPS 2003): each row keeps half of its probabilities and takes the other half from its
+neighbors, for a few iterations; labelled rows keep their label.
+
+    F <- (1 - alpha) P + alpha mean of F over the k nearest neighbors
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from scipy.optimize import linear_sum_assignment, minimize_scalar
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rpim.core.kmeans import class_means
+from rpim.core.objective import one_hot
+from rpim.core.preprocessing import principal_directions
+
+KINDS = {"raw": None, "centred": 0.0, "mildly whitened": 0.25, "whitened": 0.5}
+"""The power p of each kind; None means no centring."""
+
+
+def uses_labels(kind: str) -> bool:
+    """Whether the labels matter: raw and centred rows are the same for all."""
+    return bool(KINDS[kind])
+
+
+SHRINKAGE = 0.5
+"""The minimum share of the isotropic covariance in S: full whitening would amplify directions of pure noise."""
+
+
+@dataclass(frozen=True)
+class Representation:
+    """r(x) = (A x + b) / norm.
+
+    Parameters
+    ----------
+    matrix : (d, D)
+        A
+    shift : (d,)
+        b
+    """
+
+    matrix: Tensor
+    shift: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map some rows. (n, d)"""
+        return normalize(torch.addmm(self.shift, x, self.matrix.T), dim=1, eps=1e-12)
+
+
+def fit_representation(
+    kind: str, x: Tensor, labels: Tensor, n_directions: int | None = None, *, whitening: Whitening | None = None
+) -> Representation:
+    """Fit a representation to the rows.
+
+    Parameters
+    ----------
+    kind : one of `KINDS`
+    x : (N, D)
+        The rows, the labelled ones first.
+    labels : (n_labelled,)
+        The codes of the first rows.
+    n_directions : int, optional
+        d, the number of principal directions; all D by default.
+    whitening : Whitening, optional
+        `Whitening.of` the same rows, if it is already computed.
+    """
+    n_features = x.shape[1]
+    power = KINDS[kind]
+    if not power:
+        matrix = torch.eye(n_features, dtype=x.dtype, device=x.device)
+        shift = x.new_zeros(n_features) if power is None else -x.mean(dim=0)
+    else:
+        found = Whitening.of(x, labels) if whitening is None else whitening
+        matrix = found.matrix(power).to(x.dtype)
+        shift = -(matrix @ found.mean)
+    if n_directions is not None and n_directions < n_features:
+        directions = principal_directions(Representation(matrix, shift)(x), n_directions)  # (D, d)
+        matrix, shift = directions.T @ matrix, directions.T @ shift
+    return Representation(matrix.contiguous(), shift)
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """The mean of the rows, and the eigenvalues and eigenvectors of their within-class covariance.
+
+    Parameters
+    ----------
+    mean : (D,)
+    values : (D,)
+        Eigenvalues of S, relative to their mean.
+    vectors : (D, D)
+        Eigenvectors, one per column.
+    """
+
+    mean: Tensor
+    values: Tensor
+    vectors: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, labels: Tensor) -> Whitening:
+        """Estimate S from the labelled rows, which come first: (1 - a) S + a tr(S)/D I.
+
+        The share a is one half, and larger for few rows: D / (D + n) with n degrees of freedom. With one labelled row
+        per class S is isotropic, and whitened rows are centred ones.
+        """
+        labelled, n_features = x[: len(labels)].double(), x.shape[1]
+        n_classes = int(labels.max()) + 1 if len(labels) else 0
+        means = class_means(labelled, labels, labelled.new_zeros(n_classes, n_features))
+        apart = labelled - means[labels]
+        covariance = apart.T @ apart
+        trace = float(covariance.trace())
+        degrees = len(labels) - n_classes
+        isotropic = torch.eye(n_features, dtype=torch.float64, device=x.device)
+        if degrees > 0 and trace > 1e-12 * len(labels):
+            share = max(SHRINKAGE, n_features / (n_features + degrees))
+            covariance = (1.0 - share) * covariance * (n_features / trace) + share * isotropic
+        else:
+            covariance = isotropic
+        values, vectors = torch.linalg.eigh(covariance)
+        return cls(x.mean(dim=0), values, vectors)
+
+    def matrix(self, power: float) -> Tensor:
+        """S^-power. (D, D)"""
+        return (self.vectors * self.values**-power) @ self.vectors.T
+
+
+N_NEIGHBORS = 5
+ALPHA = 0.5
+ROUNDS = 5
+_BLOCK_VALUES = 1 << 23  # 32 MB of float32 similarities per block
+
+
+def nearest_neighbors(x: Tensor, n_neighbors: int = N_NEIGHBORS) -> Tensor:
+    """The k rows with the largest cosine similarity to each row, itself excluded; exact. (N, k)
+
+    Parameters
+    ----------
+    x : (N, D)
+        Rows of length one.
+
+    Examples
+    --------
+    >>> x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]))
+    >>> nearest_neighbors(x, 1).flatten().tolist()
+    [1, 0, 3, 2]
+    """
+    n_rows = len(x)
+    n_neighbors = min(n_neighbors, n_rows - 1)
+    found = torch.empty(n_rows, n_neighbors, dtype=torch.long, device=x.device)
+    for rows in torch.split(torch.arange(n_rows, device=x.device), max(1, _BLOCK_VALUES // n_rows)):
+        similarity = x[rows] @ x.T  # (n, N)
+        similarity.scatter_(1, rows[:, None], -torch.inf)
+        found[rows] = similarity.topk(n_neighbors, dim=1).indices
+    return found
+
+
+def propagate(
+    probabilities: Tensor, neighbors: Tensor, labels: Tensor, *, alpha: float = ALPHA, rounds: int = ROUNDS
+) -> Tensor:
+    """Propagate probabilities between neighbors. (N, K)
+
+    Parameters
+    ----------
+    probabilities : (N, K)
+        P, the labelled rows first.
+    neighbors : (N, k)
+    labels : (n_labelled,)
+        Codes of the first rows, which keep their label.
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.4, 0.6]])
+    >>> propagate(p, torch.tensor([[1], [0], [1]]), torch.tensor([0]), rounds=1)[1:]
+    tensor([[0.9500, 0.0500],
+            [0.6500, 0.3500]])
+    """
+    given = one_hot(labels, probabilities.shape[1], probabilities.dtype)
+    start = torch.cat([given, probabilities[len(labels) :]])
+    if neighbors.shape[1] == 0:
+        return start
+    spread = start
+    for _ in range(rounds):
+        spread = (1.0 - alpha) * start + alpha * neighbor_mean(spread, neighbors)
+        spread[: len(labels)] = given
+    return spread
+
+
+def neighbor_mean(values: Tensor, neighbors: Tensor) -> Tensor:
+    """The mean over the neighbors of each row. (N, K)"""
+    total = values[neighbors[:, 0]]
+    for column in neighbors.T[1:]:
+        total += values[column]
+    return total.div_(neighbors.shape[1])
+
+
+Predictor = Callable[[Tensor], Tensor]
+"""From a block of rows (n, D) to the probabilities of their classes (n, K)."""
+
+Votes = Callable[[], Iterator[tuple[slice, Tensor]]]
+"""The probabilities of a member, block by block; called again for every pass over them."""
+
+MAX_ROUNDS = 5
+MATCHING_ROWS = 16
+"""Rows per class by which members are matched: the probabilities shared by two classes need no more."""
+_PRIOR_LABELS = 50
+_MAX_LOG_POWER = math.log(4.0)
+_BLOCK_ROWS = 4096
+_KEPT_VALUES = 1 << 25  # 128 MB of float32 probabilities are kept rather than computed in every round
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """The mean of the members' probabilities, and the match of each member with it.
+
+    Parameters
+    ----------
+    probabilities : (N, K)
+    sizes : (n_members, K)
+        The number of rows in each of the member's classes.
+    orders : (n_members, K)
+        The member's class that each class is matched with.
+    """
+
+    probabilities: Tensor
+    sizes: Tensor
+    orders: Tensor
+
+
+def average(
+    x: Tensor, members: Sequence[Predictor], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS
+) -> Consensus:
+    """Match the members with the reference, then with their mean until no match changes.
+
+    Parameters
+    ----------
+    x : (N, D)
+    reference : (N, K)
+        Probabilities that define the order of the new classes.
+    n_known : int
+        The number of known classes, which come first and need no matching.
+    """
+    rows = _matching_rows(len(x), reference.shape[1]).to(x.device)
+    some, target, orders = x[rows], reference[rows], torch.empty(0, dtype=torch.long, device=x.device)
+    votes: list[Votes] = [partial(in_blocks, some, member) for member in members]
+    if len(members) * target.numel() <= _KEPT_VALUES:
+        votes = [partial(iter, list(each())) for each in votes]
+    for _ in range(max_rounds):
+        found = torch.stack([match(each(), target, n_known) for each in votes])  # (n_members, K)
+        if torch.equal(found, orders):
+            break
+        orders = found
+        target, _ = _mean(votes, orders, target)
+    return Consensus(*_mean([partial(in_blocks, x, member) for member in members], orders, reference), orders)
+
+
+def _matching_rows(n_rows: int, n_classes: int) -> Tensor:
+    """The rows by which members are matched: all, or a random sample with `MATCHING_ROWS` per class. (n,)"""
+    n_sample = max(MATCHING_ROWS * n_classes, _BLOCK_ROWS)
+    if n_rows <= n_sample:
+        return torch.arange(n_rows)
+    return torch.randperm(n_rows, generator=torch.Generator().manual_seed(0))[:n_sample].sort().values
+
+
+def _mean(votes: Sequence[Votes], orders: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of the matched probabilities, and the size of each class of each member. (n, K), (n_members, K)"""
+    mean, sizes = torch.zeros_like(like), torch.zeros_like(orders)
+    for m, blocks in enumerate(votes):
+        for rows, z in blocks():
+            mean[rows] += z[:, orders[m]]
+            sizes[m] += torch.bincount(z.argmax(dim=1), minlength=orders.shape[1])
+    return mean.div_(len(votes)), sizes
+
+
+def match(votes: Iterable[tuple[slice, Tensor]], reference: Tensor, n_known: int) -> Tensor:
+    """The one-to-one match of a member's classes with those of the reference by shared probability. (K,)"""
+    n_classes = reference.shape[1]
+    shared = reference.new_zeros(n_classes, n_classes)
+    for rows, z in votes:
+        shared.addmm_(reference[rows].T, z)
+    return best_match(shared, n_known)
+
+
+def best_match(shared: Tensor, n_known: int) -> Tensor:
+    """The Hungarian assignment of the new classes; known ones keep their number. (K,)
+
+    >>> best_match(torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 6.0, 2.0]]), 1).tolist()
+    [0, 2, 1]
+    """
+    _, order = linear_sum_assignment(shared[n_known:, n_known:].double().cpu().numpy(), maximize=True)
+    new = torch.as_tensor(order, device=shared.device) + n_known
+    return torch.cat([torch.arange(n_known, device=shared.device), new])
+
+
+def in_blocks(x: Tensor, member: Predictor) -> Iterator[tuple[slice, Tensor]]:
+    """The probabilities of a member, block by block."""
+    for start in range(0, len(x), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        yield rows, member(x[rows])
+
+
+def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_directions: int, seed: int) -> Tensor:
+    """A random projection of the members' votes; rows with similar votes are close together. (N, d)
+
+    The votes of a row are sqrt(z_1), ..., sqrt(z_m), concatenated. The squared distance of two rows is, up to a factor,
+    the sum of their squared Hellinger distances over the members, whatever the order of the classes. A random
+    projection preserves distances (Johnson and Lindenstrauss), so that the N x mK matrix is never stored.
+    """
+    votes = x.new_zeros(len(x), n_directions)
+    generator = torch.Generator().manual_seed(seed)
+    for member in members:
+        projection = torch.randn(n_classes, n_directions, generator=generator).to(x) / n_directions**0.5
+        for rows, z in in_blocks(x, member):
+            votes[rows] += z.sqrt() @ projection
+    return votes - votes.mean(dim=0)
+
+
+def calibrated_power(probabilities: Tensor, labels: Tensor) -> float:
+    """The maximum-likelihood power of the probabilities, given held-out labels; `raised` applies it.
+
+    An average of different members is underconfident where classes are well separated, and overconfident where they
+    overlap. This is temperature scaling (Guo, Pleiss, Sun and Weinberger, ICML 2017) on labels that the members did not
+    see. With few labels the power is shrunk towards 1, with the weight of 50 more labels.
+
+    Parameters
+    ----------
+    probabilities : (n, K)
+        Out-of-bag: from members that did not see the label of the row.
+    labels : (n,)
+
+    Examples
+    --------
+    >>> p, labels = torch.tensor([[0.7, 0.3], [0.3, 0.7]]).repeat(500, 1), torch.tensor([0, 1] * 475 + [1, 0] * 25)
+    >>> power = calibrated_power(p, labels)
+    >>> raised(p, power)[0].round(decimals=2)  # 95 % are right
+    tensor([0.9400, 0.0600])
+    """
+    if not len(labels):
+        return 1.0
+    log_p = probabilities.double().clamp_min(1e-12).log()
+
+    def loss(log_power: float) -> float:
+        log_z = torch.log_softmax(math.exp(log_power) * log_p, dim=1)
+        return float(-log_z.gather(1, labels[:, None]).mean())
+
+    found = minimize_scalar(loss, bounds=(-_MAX_LOG_POWER, _MAX_LOG_POWER), method="bounded", options={"xatol": 1e-3})
+    return float(math.exp(found.x * len(labels) / (len(labels) + _PRIOR_LABELS)))
+
+
+def raised(probabilities: Tensor, power: float) -> Tensor:
+    """The probabilities to a power, renormalized: more confident above 1, less below. (N, K)"""
+    return torch.softmax(power * probabilities.clamp_min(1e-12).log(), dim=1)
+
+
+def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
+    """Scale the columns to these class shares and the rows to one, in turn (Sinkhorn). (N, K)
+
+    >>> balance(torch.tensor([[0.9, 0.1], [0.7, 0.3]]), torch.tensor([0.5, 0.5]), rounds=20).round(decimals=2)
+    tensor([[0.6600, 0.3400],
+            [0.3400, 0.6600]])
+    """
+    scaled = probabilities
+    for _ in range(rounds):
+        mass = scaled.sum(dim=0).clamp_min(1e-12)
+        scaled = scaled * (shares * len(scaled) / mass)
+        scaled = scaled / scaled.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    return scaled
+
+
+def class_stability(x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int) -> Tensor:
+    """The Jaccard index |A and B| / |A or B| of each class and its match in each member. (n_members, K)
+
+    NaN for an empty class. Only rows from `first_row` on count: the others are in the class of their label.
+    """
+    n_classes = orders.shape[1]
+    sizes = torch.bincount(classes[first_row:], minlength=n_classes)
+    found = x.new_full((len(members), n_classes), torch.nan)
+    if first_row >= len(x):
+        return found
+    for m, member in enumerate(members):
+        predicted = torch.cat([z[:, orders[m]].argmax(dim=1) for _, z in in_blocks(x[first_row:], member)])
+        both = torch.bincount(predicted[predicted == classes[first_row:]], minlength=n_classes)
+        either = sizes + torch.bincount(predicted, minlength=n_classes) - both
+        found[m] = torch.where(sizes > 0, both / either.clamp_min(1), torch.nan)
+    return found
