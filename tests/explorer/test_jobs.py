@@ -12,13 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+import weakref
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 
 from rpim import InputError
+from rpim.cli.explore import serve
 from rpim.explorer.background import RUNNING, Background
+from rpim.explorer.from_python import listen
 from rpim.explorer.jobs import STOPPED, Job, held, is_held
 from rpim.explorer.workbench import Workbench
 from rpim.runs.decision_store import Store
@@ -231,6 +235,38 @@ def test_an_ended_server_leaves_all_decisions_in_one_file(animals, environment, 
     assert sorted(file.name for file in animals.glob("decisions*")) == ["decisions.sqlite"]
     with sqlite3.connect(animals / "decisions.sqlite") as database:
         assert database.execute("SELECT count(*) FROM decisions").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_in_a_callback_of_the_garbage_collector_is_not_lost(animals, monkeypatch, sent):
+    """Python drops an exception that a signal handler raises there."""
+
+    def run(server, sockets):
+        rows = {1, 2}
+        weakref.finalize(rows, signal.raise_signal, sent)
+        assert not server.should_exit
+        del rows
+        assert server.should_exit
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    monkeypatch.setattr("rpim.explorer.background.Background.map", lambda self: None)
+    before = signal.getsignal(sent)
+    with closing(Workbench(animals)) as bench, closing(listen(0)) as listening, pytest.raises(typer.Exit) as end:
+        serve(bench, listening, open_browser=False)
+    assert end.value.exit_code == 128 + sent
+    assert signal.getsignal(sent) is before
+
+
+def test_nohup_keeps_the_server(animals, monkeypatch):
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: signal.raise_signal(signal.SIGHUP))
+    monkeypatch.setattr("rpim.explorer.background.Background.map", lambda self: None)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with closing(Workbench(animals)) as bench, closing(listen(0)) as listening:
+            serve(bench, listening, open_browser=False)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_refused_start_leaves_no_database(animals, command):

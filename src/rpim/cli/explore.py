@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpim._common.errors import INTERRUPTED, InputError
+from rpim._common.errors import InputError
 from rpim.cli.embed import Weights
 from rpim.cli.terminal import Images, RunFeatures, echo
 
@@ -51,24 +51,30 @@ def explore(
 
 
 def serve(bench: Workbench, listening: socket.socket, *, open_browser: bool) -> None:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C or another signal to end."""
     from rpim.explorer.from_python import Service
 
     service = Service(bench, listening)
-    for name in ("SIGTERM", "SIGHUP"):  # after a clean end too, uvicorn sends itself the signal that it got
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _end)
+    received: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        # No exception: Python drops one that is raised while a callback of the garbage collector runs.
+        received.append(number)
+        service.server.should_exit = True
+
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         echo(f"{service.address(token=service.token)}\nEvery decision is saved immediately. Press Ctrl-C to stop.")
         if open_browser:
             code = service.guard.new_code()
             threading.Thread(target=webbrowser.open, args=(service.address(code=code),), daemon=True).start()
-        service.run()
-    except KeyboardInterrupt:
-        echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _end(number: int, frame: Any) -> None:
-    """End as the signal asks, but close the database before."""
-    raise SystemExit(128 + number)
+        service.run()  # uvicorn, too, handles Ctrl-C and SIGTERM; at its end it sends them again
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+    if received:
+        if received[0] == signal.SIGINT:  # after the others the terminal may be gone
+            echo(f"Stopped. The decisions are in {bench.versions.store.path}.")
+        raise typer.Exit(128 + received[0])
