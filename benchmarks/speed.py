@@ -7,7 +7,7 @@ or one part of it:
 
     python benchmarks/speed.py --whole [--data FOLDER]    the whole procedure: time, accuracy, memory, matrix products
     python benchmarks/speed.py --step                     one step against its bare matrix products
-    python benchmarks/speed.py --growth                   growth with N, D and K on synthetic rows
+    python benchmarks/speed.py --growth [--plot PNG]      growth with N, D, K and members on synthetic rows
     python benchmarks/speed.py --memory                   peak memory on 200,000 synthetic rows
 
 Every figure of speed is a ratio of two things measured in the same run; times are those of the machine at hand.
@@ -20,6 +20,7 @@ import functools
 import itertools
 import multiprocessing
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,14 +117,14 @@ def compare_procedures(folder: Path | None, data_sets: list[str], seeds: list[in
 # -- a step --------------------------------------------------------------------------------------------------------
 
 
-def clock(work: Callable[[], object], repeats: int = 7) -> float:
+def clock(work: Callable[[], object], repeats: int = 7, now: Callable[[], float] = time.perf_counter) -> float:
     """The median time of a call."""
     work()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = now()
         work()
-        times.append(time.perf_counter() - start)
+        times.append(now() - start)
     return float(np.median(times))
 
 
@@ -173,25 +174,59 @@ def compare_steps() -> None:
 # -- growth and memory ---------------------------------------------------------------------------------------------
 
 
-def growth() -> None:
-    """Time of a step as one of N, D and K doubles: a ratio of two is linear."""
-    print("| method | what doubles | each doubling multiplies the time by |\n|---|---|---|")
-    for method, h, objective in (("PIM", "none", PIM_OBJECTIVE), ("RPIM", "semantic-bias", Objective())):
-        for name, cases in (
-            ("N", [(25_000 * 2**i, 128, 100) for i in range(4)]),
-            ("D", [(20_000, 128 * 2**i, 100) for i in range(4)]),
-            ("K", [(20_000, 128, 125 * 2**i) for i in range(4)]),
-        ):
-            times = []
-            for n, d, k in cases:
-                engine, head = synthetic(n, d, k, h)
-                times.append(clock(functools.partial(gradient, engine, head, objective), 5))
-            sizes = ", ".join(str(case["NDK".index(name)]) for case in cases)
-            ratios = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times))
-            print(f"| {method}, a step | {name} = {sizes} | {ratios} |", flush=True)
-    times = [in_a_process_of_its_own(time_of_a_fit, 20_000, 128 * 2**i, 100) for i in range(4)]
-    ratios = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times))
-    print(f"| RPIM, a whole fit without search | D = 128, 256, 512, 1024 | {ratios} |", flush=True)
+GROWTH = {"N": 5_000, "D": 128, "K": 25, "members": 4}
+"""The first values of what doubles three times; the others have the values of `FIXED`."""
+FIXED = {"N": 10_000, "D": 256, "K": 50, "members": 16}
+
+
+def growth(plot: Path | None) -> None:
+    """CPU time of a step and of a default fit as one of N, D, K and the members doubles: a ratio of two is linear."""
+    print("| method | what doubles | each doubling multiplies the CPU time by |\n|---|---|---|")
+    curves: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for method, names in (("PIM, a step", "NDK"), ("RPIM, a step", "NDK"), ("RPIM, a default fit", GROWTH)):
+        for name in names:
+            sizes = [GROWTH[name] * 2**i for i in range(4)]
+            work = fit_seconds if method.endswith("fit") else functools.partial(step_seconds, method.split(",")[0])
+            seconds = [in_a_process_of_its_own(work, {**FIXED, name: size}) for size in sizes]
+            ratios = ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(seconds))
+            print(f"| {method} | {name} = {', '.join(map(str, sizes))} | {ratios} |", flush=True)
+            curves.setdefault(name, {})[method] = sizes, seconds
+    if plot is not None:
+        draw_growth(curves, plot)
+
+
+def step_seconds(method: str, sizes: dict[str, int]) -> float:
+    """CPU seconds of a step, one thread."""
+    torch.set_num_threads(1)
+    h, objective = ("none", PIM_OBJECTIVE) if method == "PIM" else ("semantic-bias", Objective())
+    engine, head = synthetic(sizes["N"], sizes["D"], sizes["K"], h)
+    return clock(functools.partial(gradient, engine, head, objective), 9, time.process_time)
+
+
+def fit_seconds(sizes: dict[str, int]) -> float:
+    """CPU seconds of a default fit."""
+    X, y = rows_and_labels(sizes["N"], sizes["D"], sizes["K"])
+    warnings.simplefilter("ignore", UserWarning)
+    start = time.process_time()
+    RPIM(sizes["K"], n_members=sizes["members"], random_state=0).fit(X, y)
+    return time.process_time() - start
+
+
+def draw_growth(curves: dict[str, dict[str, tuple[list[int], list[float]]]], path: Path) -> None:
+    """One panel for each of N, D, K and the members, both axes logarithmic; a dotted line grows linearly."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(curves), figsize=(11, 3.2), sharey=True, layout="constrained")
+    for panel, (name, by_method) in zip(panels, curves.items(), strict=True):
+        for method, (sizes, seconds) in by_method.items():
+            panel.loglog(sizes, seconds, marker="o", base=2, label=method)
+            panel.loglog(sizes, [seconds[0] * size / sizes[0] for size in sizes], ":", color="gray", linewidth=1)
+        panel.set_xticks(sizes, [str(size) for size in sizes])
+        panel.set_xlabel("members of the committee" if name == "members" else name)
+    panels[0].set_ylabel("CPU seconds")
+    panels[0].set_yticks([10.0**i for i in range(-2, 3)], ["0.01", "0.1", "1", "10", "100"])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    figure.savefig(path, dpi=110)
 
 
 def rows_and_labels(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -206,14 +241,6 @@ def rows_and_labels(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     y = np.where((truth < k // 2) & (random.random(n) < 0.1), truth, -1)
     y[:k] = np.arange(k) % (k // 2)
     return X, y
-
-
-def time_of_a_fit(n: int, d: int, k: int) -> float:
-    """Seconds of a single fit of RPIM of 20 steps."""
-    X, y = rows_and_labels(n, d, k)
-    start = time.perf_counter()
-    RPIM(k, n_members=1, max_iter=20, random_state=0).fit(X, y)
-    return time.perf_counter() - start
 
 
 def memory_of_a_fit(n: int, d: int, k: int, cached: bool) -> float:
@@ -254,6 +281,7 @@ def main() -> None:
         metavar=("RESTARTS", "STEPS"),
         help="what the reference runs of its 100 restarts and 1000 steps; its time is scaled up",
     )
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the growth")
     for part in ("whole", "step", "growth", "memory"):
         parser.add_argument(f"--{part}", action="store_true")
     wanted = parser.parse_args()
@@ -261,7 +289,7 @@ def main() -> None:
     if wanted.step or everything:
         compare_steps()
     if wanted.growth or everything:
-        growth()
+        growth(wanted.plot)
     if wanted.memory or everything:
         memory()
     if wanted.whole or everything:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny matrices: a second thread costs more than it brings
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets workers wait for the tests beside them
 
 import pytest
 import torch

@@ -17,7 +17,7 @@ rows after the map (Fisher's discriminant analysis whitens with S^-1/2; a smalle
 **Consensus.** Known classes have the same number in every member; new ones come in any order. They are matched with
 those of a reference by the Hungarian assignment with the largest shared probability, and the matched probabilities are
 averaged. The average is a better reference than any member, so they are matched with it again until no match changes.
-Members are functions from a block of rows to probabilities: only their mean is stored as an N x K matrix.
+The `Votes` of a member are computed block by block: beyond 128 MB only their mean is stored as an N x K matrix.
 
 The average is then propagated over a k-nearest-neighbor graph (Zhou, Bousquet, Lal, Weston, Schölkopf, "Learning with
 Local and Global Consistency", NeurIPS 2003): each row keeps half of its probabilities and takes the other half from its
@@ -29,9 +29,8 @@ neighbors, for a few iterations; labelled rows keep their label.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from scipy.optimize import linear_sum_assignment, minimize_scalar
@@ -224,16 +223,54 @@ def neighbor_mean(values: Tensor, neighbors: Tensor) -> Tensor:
 Predictor = Callable[[Tensor], Tensor]
 """From a block of rows (n, D) to the probabilities of their classes (n, K)."""
 
-Votes = Callable[[], Iterator[tuple[slice, Tensor]]]
-"""The probabilities of a member, block by block; called again for every pass over them."""
-
 MAX_ROUNDS = 5
 MATCHING_ROWS = 16
 """Rows per class by which members are matched: the probabilities shared by two classes need no more."""
 _PRIOR_LABELS = 50
 _MAX_LOG_POWER = math.log(4.0)
 _BLOCK_ROWS = 4096
-_KEPT_VALUES = 1 << 25  # 128 MB of float32 probabilities are kept rather than computed in every round
+_KEPT_VALUES = 1 << 25  # 128 MB of float32 probabilities are kept rather than computed in every pass
+
+
+class Votes:
+    """The probabilities that a member gives to the rows, block by block.
+
+    Parameters
+    ----------
+    x : (N, D)
+    member : callable
+        From a block of rows to their probabilities.
+    keep : bool
+        Compute them once and keep them, rather than in every pass.
+    """
+
+    def __init__(self, x: Tensor, member: Predictor, *, keep: bool = False) -> None:
+        self.x, self._member = x, member
+        self._kept: list[Tensor] | None = None
+        if keep:
+            self._kept = [z for _, z in self.blocks()]
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The positions of the rows of a block, and their probabilities. (n, K)"""
+        for number, start in enumerate(range(0, len(self.x), _BLOCK_ROWS)):
+            rows = slice(start, start + _BLOCK_ROWS)
+            yield rows, self._member(self.x[rows]) if self._kept is None else self._kept[number]
+
+    def of_rows(self, rows: Tensor, *, keep: bool) -> Votes:
+        """The votes on some of the rows."""
+        if self._kept is None:
+            return Votes(self.x[rows], self._member, keep=keep)
+        return Votes(torch.cat(self._kept)[rows], lambda z: z)
+
+
+def collect_votes(x: Tensor, members: Sequence[Predictor], n_classes: int) -> list[Votes]:
+    """The votes of all members, which are kept where they need little memory."""
+    keep = _are_kept(len(members), len(x), n_classes)
+    return [Votes(x, member, keep=keep) for member in members]
+
+
+def _are_kept(n_members: int, n_rows: int, n_classes: int) -> bool:
+    return n_members * n_rows * n_classes <= _KEPT_VALUES
 
 
 @dataclass(frozen=True)
@@ -254,31 +291,29 @@ class Consensus:
     orders: Tensor
 
 
-def average(
-    x: Tensor, members: Sequence[Predictor], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS
-) -> Consensus:
+def average(votes: Sequence[Votes], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS) -> Consensus:
     """Match the members with the reference, then with their mean until no match changes.
 
     Parameters
     ----------
-    x : (N, D)
+    votes : sequence of Votes
+        One per member.
     reference : (N, K)
         Probabilities that define the order of the new classes.
     n_known : int
         The number of known classes, which come first and need no matching.
     """
-    rows = _matching_rows(len(x), reference.shape[1]).to(x.device)
-    some, target, orders = x[rows], reference[rows], torch.empty(0, dtype=torch.long, device=x.device)
-    votes: list[Votes] = [partial(in_blocks, some, member) for member in members]
-    if len(members) * target.numel() <= _KEPT_VALUES:
-        votes = [partial(iter, list(each())) for each in votes]
+    rows = _matching_rows(*reference.shape).to(reference.device)
+    target, orders = reference[rows], torch.empty(0, dtype=torch.long, device=reference.device)
+    keep = _are_kept(len(votes), *target.shape)
+    some = [each.of_rows(rows, keep=keep) for each in votes]
     for _ in range(max_rounds):
-        found = torch.stack([match(each(), target, n_known) for each in votes])  # (n_members, K)
+        found = torch.stack([match(each, target, n_known) for each in some])  # (n_members, K)
         if torch.equal(found, orders):
             break
         orders = found
-        target, _ = _mean(votes, orders, target)
-    return Consensus(*_mean([partial(in_blocks, x, member) for member in members], orders, reference), orders)
+        target, _ = _mean(some, orders, target)
+    return Consensus(*_mean(votes, orders, reference), orders)
 
 
 def _matching_rows(n_rows: int, n_classes: int) -> Tensor:
@@ -292,18 +327,18 @@ def _matching_rows(n_rows: int, n_classes: int) -> Tensor:
 def _mean(votes: Sequence[Votes], orders: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of the matched probabilities, and the size of each class of each member. (n, K), (n_members, K)"""
     mean, sizes = torch.zeros_like(like), torch.zeros_like(orders)
-    for m, blocks in enumerate(votes):
-        for rows, z in blocks():
+    for m, each in enumerate(votes):
+        for rows, z in each.blocks():
             mean[rows] += z[:, orders[m]]
             sizes[m] += torch.bincount(z.argmax(dim=1), minlength=orders.shape[1])
     return mean.div_(len(votes)), sizes
 
 
-def match(votes: Iterable[tuple[slice, Tensor]], reference: Tensor, n_known: int) -> Tensor:
+def match(votes: Votes, reference: Tensor, n_known: int) -> Tensor:
     """The one-to-one match of a member's classes with those of the reference by shared probability. (K,)"""
     n_classes = reference.shape[1]
     shared = reference.new_zeros(n_classes, n_classes)
-    for rows, z in votes:
+    for rows, z in votes.blocks():
         shared.addmm_(reference[rows].T, z)
     return best_match(shared, n_known)
 
@@ -319,27 +354,21 @@ def best_match(shared: Tensor, n_known: int) -> Tensor:
     return torch.cat([torch.arange(n_known, device=shared.device), new])
 
 
-def in_blocks(x: Tensor, member: Predictor) -> Iterator[tuple[slice, Tensor]]:
-    """The probabilities of a member, block by block."""
-    for start in range(0, len(x), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        yield rows, member(x[rows])
-
-
-def vote_embedding(x: Tensor, members: Sequence[Predictor], n_classes: int, n_directions: int, seed: int) -> Tensor:
+def vote_embedding(votes: Sequence[Votes], n_classes: int, n_directions: int, seed: int) -> Tensor:
     """A random projection of the members' votes; rows with similar votes are close together. (N, d)
 
     The votes of a row are sqrt(z_1), ..., sqrt(z_m), concatenated. The squared distance of two rows is, up to a factor,
     the sum of their squared Hellinger distances over the members, whatever the order of the classes. A random
-    projection preserves distances (Johnson and Lindenstrauss), so that the N x mK matrix is never stored.
+    projection preserves distances (Johnson and Lindenstrauss), so that the N x mK matrix is not needed.
     """
-    votes = x.new_zeros(len(x), n_directions)
+    x = votes[0].x
+    projected = x.new_zeros(len(x), n_directions)
     generator = torch.Generator().manual_seed(seed)
-    for member in members:
+    for each in votes:
         projection = torch.randn(n_classes, n_directions, generator=generator).to(x) / n_directions**0.5
-        for rows, z in in_blocks(x, member):
-            votes[rows] += z.sqrt() @ projection
-    return votes - votes.mean(dim=0)
+        for rows, z in each.blocks():
+            projected[rows] += z.sqrt() @ projection
+    return projected - projected.mean(dim=0)
 
 
 def calibrated_power(probabilities: Tensor, labels: Tensor) -> float:
@@ -394,19 +423,18 @@ def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
     return scaled
 
 
-def class_stability(x: Tensor, members: Sequence[Predictor], orders: Tensor, classes: Tensor, first_row: int) -> Tensor:
+def class_stability(votes: Sequence[Votes], orders: Tensor, classes: Tensor, first_row: int) -> Tensor:
     """The Jaccard index |A and B| / |A or B| of each class and its match in each member. (n_members, K)
 
     NaN for an empty class. Only rows from `first_row` on count: the others are in the class of their label.
     """
     n_classes = orders.shape[1]
-    sizes = torch.bincount(classes[first_row:], minlength=n_classes)
-    found = x.new_full((len(members), n_classes), torch.nan)
-    if first_row >= len(x):
-        return found
-    for m, member in enumerate(members):
-        predicted = torch.cat([z[:, orders[m]].argmax(dim=1) for _, z in in_blocks(x[first_row:], member)])
-        both = torch.bincount(predicted[predicted == classes[first_row:]], minlength=n_classes)
+    classes = classes[first_row:]
+    sizes = torch.bincount(classes, minlength=n_classes)
+    found = torch.full((len(votes), n_classes), torch.nan, device=classes.device)
+    for m, each in enumerate(votes):
+        predicted = torch.cat([z[:, orders[m]].argmax(dim=1) for _, z in each.blocks()])[first_row:]
+        both = torch.bincount(predicted[predicted == classes], minlength=n_classes)
         either = sizes + torch.bincount(predicted, minlength=n_classes) - both
         found[m] = torch.where(sizes > 0, both / either.clamp_min(1), torch.nan)
     return found

@@ -35,6 +35,7 @@ from rpim.core.committee import (
     balance,
     calibrated_power,
     class_stability,
+    collect_votes,
     fit_representation,
     nearest_neighbors,
     neighbor_mean,
@@ -95,13 +96,14 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     space = fit_representation("whitened", x, labels)(x)
     neighbors = nearest_neighbors(space, N_NEIGHBORS)
     del space
-    votes = vote_embedding(x, members, n_classes, VOTE_DIRECTIONS, seed)
+    votes = collect_votes(x, members, n_classes)
+    projected = vote_embedding(votes, n_classes, VOTE_DIRECTIONS, seed)
     if neighbors.shape[1]:
-        votes += neighbor_mean(votes, neighbors)
-    votes = torch.nn.functional.normalize(votes, dim=1, eps=1e-12)
+        projected += neighbor_mean(projected, neighbors)
+    projected = torch.nn.functional.normalize(projected, dim=1, eps=1e-12)
     estimated = all(member.plan.class_sizes == "estimated" for member in members)
     judge, _ = train_from_clusters(
-        votes,
+        projected,
         labels,
         n_classes,
         trainer.objective,
@@ -111,9 +113,9 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
         weight_decay=trainer.weight_decay,
         cache=trainer.cache,
     )
-    reference = judge.proba_and_score(votes)[0]
-    del votes
-    consensus = average(x, members, reference, n_known)
+    reference = judge.proba_and_score(projected)[0]
+    del projected
+    consensus = average(votes, reference, n_known)
     out_of_bag = _out_of_bag(x, members, consensus.orders, trainer)
     check = LabelCheck.of(out_of_bag, labels)
     trusted = ~check.quality.isnan() & ~check.suspect
@@ -123,7 +125,7 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     final = spread if estimated else balance(spread, spread.new_full((n_classes,), 1.0 / n_classes))
     classes = final.argmax(dim=1)
     classes[: len(labels)] = labels
-    jaccard = class_stability(x, members, consensus.orders, classes, len(labels))
+    jaccard = class_stability(votes, consensus.orders, classes, len(labels))
     return Combined(
         final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0), (consensus.sizes == 0).sum(dim=1), check
     )
