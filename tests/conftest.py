@@ -221,7 +221,7 @@ def interrupt(environment, tmp_path):
             assert process.stdout.readline() == f"{says}\n"
             then()
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=120)
         finally:
             process.kill()
         return process.returncode, err

@@ -77,7 +77,7 @@ def test_results_come_in_the_order_of_the_items():
 
 
 def test_two_items_run_at_the_same_time_with_one_core_each():
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=120)
 
     def work(_):
         meeting.wait()  # would never pass if they ran one after the other

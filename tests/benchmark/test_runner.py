@@ -406,7 +406,7 @@ def started(environment):
 
 
 def wait_for_cells(process: subprocess.Popen[str], file: Path, n: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not file.exists() or file.read_bytes().count(b"\n") < n:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -466,18 +466,20 @@ def test_an_interruption_ends_every_process(benchmark, sent, started):
     try:
         wait_for_cells(process, Path("out/cells.jsonl"), 1)
         time.sleep(1.0)  # let the endless cell begin
-        if Path("/proc/self/stat").exists():
-            assert len(in_group(process.pid)) >= 3  # the command, the server it forks from, the cell
+        deadline = time.monotonic() + 120
+        while Path("/proc/self/stat").exists() and len(in_group(process.pid)) < 3:  # the command, its server, the cell
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         if sent == signal.SIGINT:
             os.killpg(process.pid, sent)  # as a terminal does
         else:
             process.send_signal(sent)
-        process.wait(timeout=30)
-        deadline = time.monotonic() + 20
+        process.wait(timeout=120)
+        deadline = time.monotonic() + 300
         while in_group(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert in_group(process.pid) == []
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -649,7 +651,7 @@ def test_help_does_without_torch(environment):
         "try:\n    app(['benchmark', '--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -54,7 +54,7 @@ def test_a_reader_that_closes_the_pipe_sees_no_traceback(environment):
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    process.wait(timeout=30)
+    process.wait(timeout=120)
 
 
 SOURCE = Path(rpim.__file__).parent

@@ -138,7 +138,7 @@ class Meeting:
     """``all_reduce`` for workers in lockstep: everybody brings a tensor and takes the total away."""
 
     def __init__(self, n_workers):
-        self.barrier = threading.Barrier(n_workers, timeout=20)
+        self.barrier = threading.Barrier(n_workers, timeout=60)
         self.brought = {}
 
     def all_reduce(self, worker):

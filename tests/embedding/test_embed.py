@@ -502,9 +502,9 @@ def test_a_killed_command_goes_on(digits, lite0, tmp_path, environment):
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
-    out, _ = start("f.parquet").communicate(timeout=120)
+    out, _ = start("f.parquet").communicate(timeout=300)
     assert out.count("batch") == 10 - 2
     assert "16 were resumed from a checkpoint" in out
-    start("whole.parquet").communicate(timeout=120)
+    start("whole.parquet").communicate(timeout=300)
     assert (tmp_path / "f.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not list(tmp_path.glob("*.checkpoint"))

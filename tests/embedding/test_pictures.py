@@ -134,7 +134,7 @@ def limited(script):
         "def png(picture):\n"
         "    file = io.BytesIO(); picture.save(file, 'PNG'); return file.getvalue()\n"
     )
-    made = subprocess.run([sys.executable, "-c", start + script], capture_output=True, text=True, timeout=120)
+    made = subprocess.run([sys.executable, "-c", start + script], capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 

@@ -12,6 +12,7 @@ def browser():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("there is no chromium on the PATH")
+    playwright.expect.set_options(timeout=30_000)  # the usual five seconds are too few on a busy machine
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened

@@ -50,7 +50,7 @@ def finished(data, environment) -> tuple[Path, str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     return run, done.stdout, done.stderr
@@ -660,7 +660,7 @@ def test_help_and_version_do_without_torch(environment):
     )
     for arguments in (["--help"], ["--version"], ["discover", "--help"]):
         done = subprocess.run(
-            [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=180
         )
         assert (done.returncode, done.stderr) == (0, "")
 

@@ -102,13 +102,13 @@ def test_the_cell_shows_the_explorer_to_notebooks_of_this_machine(
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.goto(f"http://{host}:{notebook_server}/cell.html")
         frame = page.frame_locator("iframe")
-        expect(frame.get_by_text("new-1").first).to_be_visible(timeout=20_000)
+        expect(frame.get_by_text("new-1").first).to_be_visible(timeout=60_000)
         page.reload()  # the code was used; the cookie is there
-        expect(frame.get_by_text("new-1").first).to_be_visible(timeout=20_000)
+        expect(frame.get_by_text("new-1").first).to_be_visible(timeout=60_000)
         with page.context.expect_page() as opened:
             page.get_by_role("link", name="Open the explorer in a tab").click()
-        expect(opened.value.get_by_text("new-1").first).to_be_visible(timeout=20_000)
+        expect(opened.value.get_by_text("new-1").first).to_be_visible(timeout=60_000)
         stranger = browser.new_context().new_page()
         stranger.goto(f"http://{host}:{notebook_server}/cell.html")
         key = "The key is missing or outdated"
-        expect(stranger.frame_locator("iframe").get_by_text(key)).to_be_visible(timeout=20_000)
+        expect(stranger.frame_locator("iframe").get_by_text(key)).to_be_visible(timeout=60_000)

@@ -18,7 +18,7 @@ from rpim.explorer import guard
 from rpim.explorer.from_python import listen
 from rpim.explorer.guard import Connection
 
-ENOUGH = 5.0
+ENOUGH = 20.0
 """Seconds, of a busy machine."""
 
 

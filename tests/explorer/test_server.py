@@ -646,7 +646,7 @@ def test_discovered_classes_keep_their_names_by_their_rows():
     ]
 
 
-def wait_for(job, seconds=60):
+def wait_for(job, seconds=180):
     end = time.monotonic() + seconds
     while job.progress()["status"] == "running":
         assert time.monotonic() < end
