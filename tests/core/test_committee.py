@@ -16,6 +16,7 @@ from rpim.core.committee import (
     average,
     balance,
     best_match,
+    between_equal_and,
     calibrated_power,
     class_stability,
     collect_votes,
@@ -25,6 +26,7 @@ from rpim.core.committee import (
     neighbor_mean,
     propagate,
     raised,
+    size_trust,
     vote_embedding,
 )
 
@@ -344,6 +346,23 @@ def test_a_row_with_a_label_keeps_it_and_an_empty_class_stays_empty():
     assert found[0].tolist() == [1.0, 0.0, 0.0]
     assert found[:, 2].tolist() == [0.0, 0.0, 0.0]
     assert found.isfinite().all()
+
+
+def test_trust_in_sizes_by_hand():
+    # Sizes 1, 2, 3: a mean of 2 and a standard deviation of 1. Half of that is noise, a quarter of the variance.
+    assert size_trust(torch.tensor([1.0, 2.0, 3.0]), noise=0.25) == pytest.approx(0.75)
+    assert size_trust(torch.tensor([1.0, 2.0, 3.0]), noise=0.5) == pytest.approx(0.0)
+    assert size_trust(torch.tensor([2.0, 2.0]), noise=0.1) == 0.0
+    assert size_trust(torch.tensor([2.0]), noise=0.1) == 0.0
+
+
+def test_shares_between_equal_and_found():
+    found = torch.tensor([0.8, 0.2, 0.0]).double()
+    assert between_equal_and(found, 0.0).tolist() == [1 / 3] * 3
+    torch.testing.assert_close(between_equal_and(found, 1.0), found)
+    halfway = between_equal_and(found, 0.5)  # as the square roots, 2 : 1
+    assert float(halfway[0] / halfway[1]) == pytest.approx(2.0)
+    assert float(halfway.sum()) == pytest.approx(1.0)
 
 
 # -- stability ------------------------------------------------------------------------------------------------------

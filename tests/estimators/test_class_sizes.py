@@ -9,9 +9,10 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim._common.progress import Progress
+from rpim.core.committee import size_trust
 from rpim.core.kmeans import Start, estimated_shares, single_start
 from rpim.core.objective import Objective
-from rpim.estimators import RIM, TIM
+from rpim.estimators import RIM, TIM, committee
 from rpim.estimators.committee import sizes_at_start
 from rpim.estimators.members import train_from_clusters
 from rpim.estimators.problem import Problem
@@ -112,7 +113,7 @@ def test_equal_sizes_are_the_default(method, n_members, case):
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM])
-def test_a_committee_sees_a_long_tail_at_its_start(method, case):
+def test_a_committee_sees_a_long_tail(method, case):
     X, y, truth = case(LONG_TAIL)
     auto, equal = (
         method(10, objective=InfoMaxObjective(class_sizes=sizes), n_members=4, random_state=0).fit(X, y)
@@ -123,13 +124,35 @@ def test_a_committee_sees_a_long_tail_at_its_start(method, case):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [(LONG_TAIL, "estimated"), ([40] * 10, "equal"), ([45, 35] * 5, "equal")]
+    ("sizes", "expected"),
+    [(LONG_TAIL, ("equal", "estimated")), ([40] * 10, ("equal",)), ([45, 35] * 5, ("equal",))],
 )
 def test_sizes_at_the_start(sizes, expected, case):
     X, y, _ = case(sizes, spread=0.1)
     order = np.argsort(y < 0, kind="stable")
     x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
     assert sizes_at_start(x, labels, 10, seed=0) == expected
+
+
+def test_classes_are_as_equal_as_the_members_find_them(case):
+    """Sizes that fall by 3:1 do not show at the start, and must not be made equal at the end."""
+    sizes = [60, 55, 50, 45, 40, 36, 32, 28, 24, 20]
+    X, y, truth = case(sizes, spread=0.2)
+    auto, equal = (
+        RPIM(10, objective=InfoMaxObjective(class_sizes=given), n_members=4, random_state=0).fit(X, y)
+        for given in ("auto", "equal")
+    )
+    assert auto.class_sizes_ == "estimated"
+    found = {c: (auto.labels_ == c).sum() for c in range(0, 10, 2)}  # the known ones
+    assert [found[c] for c in range(0, 10, 2)] == pytest.approx(sizes[::2], rel=0.25)
+    assert accuracy(auto, y, truth) > accuracy(equal, y, truth)
+
+
+def test_few_known_classes_say_little_of_the_sizes():
+    shares = torch.tensor([0.3, 0.1, 0.15, 0.15, 0.15, 0.15])
+    assert committee._size_trust(shares, 2, None) == pytest.approx(size_trust(shares, committee.NOISE_OF_ALL))
+    assert committee._size_trust(shares, 5, None) == pytest.approx(size_trust(shares[:5], committee.NOISE_OF_KNOWN))
+    assert [committee._size_trust(shares, 5, asked_for) for asked_for in ("equal", "estimated")] == [0.0, 1.0]
 
 
 def test_nothing_is_searched_where_lambda_is_given(case):

@@ -65,8 +65,8 @@ def test_classes_are_brought_into_balance_where_they_are_taken_to_be_equal(blobs
     x, truth = x[order], truth[order]
     labels = truth[:45]
     train = Trainer(x, labels, label_folds(labels, 0), 4, Objective(), 0.01, RPIM()._new_head)
-    members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=class_sizes)]
-    found = committee.combine(train, members, 2, seed=0)
+    members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=(class_sizes,))]
+    found = committee.combine(train, members, 2, seed=0, class_sizes=class_sizes)
     shares = found.probabilities.mean(dim=0)
     shares[2:] = shares[2:].sort(descending=True).values
     true = torch.bincount(truth) / 150

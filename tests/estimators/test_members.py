@@ -24,14 +24,24 @@ def test_every_four_members_have_every_representation_and_every_eight_every_fold
 
 
 def test_where_sizes_are_estimated_each_representation_meets_each_lambda():
-    plans = plan_members(16, 0, n_directions=64, class_sizes="estimated")
+    plans = plan_members(16, 0, n_directions=64, class_sizes=("estimated",))
     met = {(plan.representation, plan.trade_off) for plan in plans}
     assert met == {(kind, value) for kind in KINDS for value in (0.1, 0.2, 0.5, 1.0)}
     assert {plan.class_sizes for plan in plans} == {"estimated"}
 
 
+def test_where_members_take_turns_each_representation_meets_both_assumptions():
+    plans = plan_members(16, 0, n_directions=64, class_sizes=("equal", "estimated"))
+    met = [(plan.representation, plan.class_sizes) for plan in plans]
+    assert {met.count((kind, sizes)) for kind in KINDS for sizes in ("equal", "estimated")} == {2}
+    assert {plan.class_sizes for plan in plans[:2]} == {"equal", "estimated"}
+    lambdas = [plan.trade_off for plan in plans if plan.class_sizes == "estimated"]
+    assert sorted(lambdas) == [0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 1.0, 1.0]
+    assert {plan.trade_off for plan in plans if plan.class_sizes == "equal"} == {0.1}
+
+
 def test_a_lambda_that_is_given_is_that_of_every_member():
-    plans = plan_members(8, 0, n_directions=64, class_sizes="estimated", trade_offs=(0.3,))
+    plans = plan_members(8, 0, n_directions=64, class_sizes=("estimated",), trade_offs=(0.3,))
     assert {plan.trade_off for plan in plans} == {0.3}
 
 

@@ -408,6 +408,35 @@ def raised(probabilities: Tensor, power: float) -> Tensor:
     return torch.softmax(power * probabilities.clamp_min(1e-12).log(), dim=1)
 
 
+def size_trust(shares: Tensor, noise: float) -> float:
+    """How far the found sizes of some classes differ because the classes do, and not by chance: between 0 and 1.
+
+    The part of the variance of the sizes that is not noise, 1 - noise^2 / cv^2, with their coefficient of variation cv.
+
+    Parameters
+    ----------
+    shares : (k,)
+        The share of the rows that each class was given.
+    noise : float
+        The coefficient of variation with which equally large classes are found.
+
+    Examples
+    --------
+    >>> size_trust(torch.tensor([0.24, 0.26, 0.25, 0.25]), noise=0.2)
+    0.0
+    >>> round(size_trust(torch.tensor([0.4, 0.3, 0.2, 0.1]), noise=0.2), 2)
+    0.85
+    """
+    variation = float(shares.std() / shares.mean()) if len(shares) > 1 else 0.0
+    return 1.0 - (noise / variation) ** 2 if variation > noise else 0.0
+
+
+def between_equal_and(shares: Tensor, trust: float) -> Tensor:
+    """The geometric mean of equal shares and these: equal with a trust of 0, these with 1. (K,)"""
+    powers = shares.clamp_min(torch.finfo(shares.dtype).tiny) ** trust
+    return powers / powers.sum()
+
+
 def balance(probabilities: Tensor, shares: Tensor, rounds: int = 3) -> Tensor:
     """Scale the columns to these class shares and the rows to one, in turn (Sinkhorn). (N, K)
 

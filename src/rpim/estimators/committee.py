@@ -6,7 +6,8 @@ A single InfoMax fit is a lottery ticket: start, representation and lambda each 
 `combine`: the rows are clustered once more by how the members vote (`vote_embedding`), which gives the order of the
 classes; members are matched with it and averaged (`core/committee.py`); the average is made as confident as it is right
 on labels that members did not see (`calibrated_power`); nearest neighbors are brought into agreement (`propagate`) and
-classes into balance (`balance`). The average is then distilled into one linear head (`core/training.py`), the model.
+classes to their sizes (`balance`), which are equal as far as the members find them so (`size_trust`). The result is
+distilled into one linear head (`core/training.py`), the model.
 
 It also gives calibrated probabilities, the stability of each class, and out-of-bag predictions of the labelled rows,
 by which `LabelCheck` checks the labels. Even where every label is right, some rows get little probability for theirs:
@@ -33,6 +34,7 @@ from rpim.core.committee import (
     N_NEIGHBORS,
     average,
     balance,
+    between_equal_and,
     calibrated_power,
     class_stability,
     collect_votes,
@@ -41,25 +43,32 @@ from rpim.core.committee import (
     neighbor_mean,
     propagate,
     raised,
+    size_trust,
     vote_embedding,
 )
 from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
 from rpim.estimators.members import N_DIRECTIONS, Member, Trainer, train_from_clusters
 
-UNEQUAL = 0.45
-"""Classes are taken to differ in size where the standard deviation of their sizes, at a start, is above this share of
-their mean. On four balanced or mildly unbalanced sets it is 0.20 to 0.41, with tails of 20:1 it is 0.48 and more."""
+UNEQUAL = 0.42
+"""Members take turns to assume equal and unequal class sizes where the coefficient of variation of the sizes, at a
+start, is above this. It says little: on four sets it is 0.20 to 0.41 as they are, and 0.35 to 0.49 if sizes fall by
+5:1. Below, all members assume equal sizes, which is better where it is right."""
+
+NOISE_OF_KNOWN, NOISE_OF_ALL = 0.18, 0.36
+"""The coefficient of variation with which equally large classes are found, known ones and all: see `size_trust`."""
+ENOUGH_KNOWN = 5
+"""With fewer known classes than this, the sizes of all classes are looked at."""
 
 VOTE_DIRECTIONS = 128
 _ROUNDS = 20  # of estimating the number of wrong labels
 
 
-def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> ClassSizes:
-    """Whether the classes look equally large, by the merged clusters that a training would start from."""
+def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> tuple[ClassSizes, ...]:
+    """The class sizes that members assume in turn, by the merged clusters that a training would start from."""
     rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
     start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
     shares = estimated_shares(start.labels, start.prototypes)
-    return "estimated" if float(shares.std() / shares.mean()) > UNEQUAL else "equal"
+    return ("equal", "estimated") if float(shares.std() / shares.mean()) > UNEQUAL else ("equal",)
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class Combined:
     probabilities : (N, K)
         Averaged, calibrated, in agreement with neighbors, and balanced.
     shares : (K,), optional
-        The shares of the rows that the members found, where all estimate them; None where classes are equally large.
+        The share of the rows that each class is assumed to have; None where classes are equally large.
     stability : (K,)
         The mean Jaccard index of each class and its match in the members; NaN where it has no row.
     supporters : (K,)
@@ -90,8 +99,13 @@ class Combined:
     label_check: LabelCheck
 
 
-def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int) -> Combined:
-    """Match, average, bring neighbors into agreement and classes into balance."""
+def combine(
+    trainer: Trainer, members: Sequence[Member], n_known: int, seed: int, class_sizes: ClassSizes | None = None
+) -> Combined:
+    """Match, average, bring neighbors into agreement and classes into balance.
+
+    ``class_sizes`` are those that were asked for; by default the members decide how equal the classes are.
+    """
     x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
     space = fit_representation("whitened", x, labels)(x)
     neighbors = nearest_neighbors(space, N_NEIGHBORS)
@@ -101,14 +115,13 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     if neighbors.shape[1]:
         projected += neighbor_mean(projected, neighbors)
     projected = torch.nn.functional.normalize(projected, dim=1, eps=1e-12)
-    estimated = all(member.plan.class_sizes == "estimated" for member in members)
     judge, _ = train_from_clusters(
         projected,
         labels,
         n_classes,
         trainer.objective,
         trainer.new_head,
-        class_sizes="estimated" if estimated else "equal",
+        class_sizes="estimated" if any(m.plan.class_sizes == "estimated" for m in members) else "equal",
         seed=seed,
         weight_decay=trainer.weight_decay,
         cache=trainer.cache,
@@ -121,14 +134,33 @@ def combine(trainer: Trainer, members: Sequence[Member], n_known: int, seed: int
     trusted = ~check.quality.isnan() & ~check.suspect
     power = calibrated_power(out_of_bag[trusted], labels[trusted])
     spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
-    shares = spread.mean(dim=0) if estimated else None
-    final = spread if estimated else balance(spread, spread.new_full((n_classes,), 1.0 / n_classes))
+    found = spread.mean(dim=0)  # (K,)
+    trust = _size_trust(found, n_known, class_sizes)
+    shares = between_equal_and(found, trust)
+    final = balance(spread, shares)
     classes = final.argmax(dim=1)
     classes[: len(labels)] = labels
     jaccard = class_stability(votes, consensus.orders, classes, len(labels))
     return Combined(
-        final, shares, jaccard.nanmean(dim=0), (jaccard >= 0.5).sum(dim=0), (consensus.sizes == 0).sum(dim=1), check
+        probabilities=final,
+        shares=shares if trust > 0.0 else None,
+        stability=jaccard.nanmean(dim=0),
+        supporters=(jaccard >= 0.5).sum(dim=0),
+        lost=(consensus.sizes == 0).sum(dim=1),
+        label_check=check,
     )
+
+
+def _size_trust(found: Tensor, n_known: int, class_sizes: ClassSizes | None) -> float:
+    """How far to trust the shares of the rows that the classes were given. (K,)
+
+    Labels hold the known classes, so their sizes are found with less noise than those of new ones.
+    """
+    if class_sizes is not None:
+        return float(class_sizes == "estimated")
+    if n_known >= ENOUGH_KNOWN:
+        return size_trust(found[:n_known], NOISE_OF_KNOWN)
+    return size_trust(found, NOISE_OF_ALL)
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rpim._common.errors import InputError
 from rpim.core.checkpoint import START_FILE
 from rpim.core.head import Head
-from rpim.core.kmeans import PIM_RULE, Start, merged_start, single_start
+from rpim.core.kmeans import PIM_RULE, ClassSizes, Start, merged_start, single_start
 from rpim.core.preprocessing import Normalization, suits_square_root
 from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
@@ -198,13 +198,14 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
 
         x, labels, labelled_rows = self._committee_problem(problem)
         seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
+        class_sizes: tuple[ClassSizes, ...] = (found.class_sizes,)
         if varied("class_sizes"):
-            found = replace(found, class_sizes=sizes_at_start(x, labels, problem.n_classes, seeds[0]))
+            class_sizes = sizes_at_start(x, labels, problem.n_classes, seeds[0])
         plans = plan_members(
             n_members,
             seeds[0],
             n_directions=min(N_DIRECTIONS, x.shape[1]),
-            class_sizes=found.class_sizes,
+            class_sizes=class_sizes,
             trade_offs=None if varied("trade_off") else (found.trade_off,),
             n_embeddings=len(problem.preprocess.columns),
         )
@@ -228,7 +229,9 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             problem.checkpoint,
         )
         problem.progress.stage("combining the members")
-        combined = combine(trainer, members, problem.n_known, seeds[2])
+        asked_for = None if varied("class_sizes") else found.class_sizes
+        combined = combine(trainer, members, problem.n_known, seeds[2], asked_for)
+        found = replace(found, class_sizes="equal" if combined.shares is None else "estimated")
         problem.progress.stage("distilling the committee")
         step = step_cost(x, problem.n_classes, h)
         problem.progress.expect(step * DISTILLATION.max_iter)

@@ -66,7 +66,7 @@ def plan_members(
     seed: int,
     *,
     n_directions: int,
-    class_sizes: ClassSizes = "equal",
+    class_sizes: Sequence[ClassSizes] = ("equal",),
     trade_offs: Sequence[float] | None = None,
     n_embeddings: int = 1,
 ) -> list[MemberPlan]:
@@ -78,21 +78,26 @@ def plan_members(
         Where the seeds of the members are drawn from.
     n_directions : int
         Principal directions that a member keeps.
+    class_sizes : sequence
+        What members assume in turn of the sizes of the classes.
     trade_offs : sequence of float, optional
         The values of lambda to go through, where they are not those of `TRADE_OFFS`.
     """
-    kinds, values = list(KINDS), TRADE_OFFS[class_sizes] if trade_offs is None else trade_offs
+    kinds = list(KINDS)
     generator = torch.Generator().manual_seed(seed)
     seeds = torch.randint(2**31, (n_members,), generator=generator).tolist()
     plans = []
     for m in range(n_members):
         turn = m // len(kinds)
+        # Shifted in every turn, so that each representation meets each of them.
+        sizes = class_sizes[(m + turn) % len(class_sizes)]
+        values = TRADE_OFFS[sizes] if trade_offs is None else trade_offs
         plans.append(
             MemberPlan(
                 representation=kinds[m % len(kinds)],
                 n_directions=n_directions,
-                trade_off=values[(m + turn) % len(values)],  # shifted, so that each representation meets each value
-                class_sizes=class_sizes,
+                trade_off=values[(m // len(class_sizes) + turn) % len(values)],
+                class_sizes=sizes,
                 fold=m % N_FOLDS,
                 seed=seeds[m],
                 # Shifted, so that each embedding meets every representation, and every label is hidden from each.
