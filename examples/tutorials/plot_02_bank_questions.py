@@ -14,9 +14,9 @@ The same in the terminal::
 # %%
 # Embed
 # -----
-# `read_source` reads a table with a column `text` and a column `label`, which is empty where a row is unlabelled.
-# `embed` writes the embeddings to a file. All other columns are kept as metadata, which no method uses; here the true
-# intent is one of them, so that we can check the result.
+# `read_source` reads a table with the columns `text` and `label`; unlabelled rows have an empty label. `embed` writes
+# the embeddings to a file. All other columns are kept as metadata, which no method uses. Here one of them holds the
+# true intent, so that we can check the result.
 
 import tempfile
 from pathlib import Path
@@ -34,7 +34,7 @@ print(features, "in", round(report.seconds), "s")
 # %%
 # Discover
 # --------
-# There are eight intents. With so few rows an estimate of the number is rough, so we give it.
+# There are eight intents. We give the number, because an estimate from so few rows is rough.
 
 from rpim import RPIM, Discovery
 
@@ -46,7 +46,7 @@ for one in discovery.classes_table():
         print("   keywords:", ", ".join(one.keywords))
 
 # %%
-# A suggested name is made of the words that distinguish a class from the others. It does not rename the class.
+# A suggested name consists of words that distinguish the class from the others. It does not rename the class.
 #
 # Read the rows
 # -------------
