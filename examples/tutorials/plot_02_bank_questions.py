@@ -3,11 +3,12 @@ Questions to a bank
 ===================
 
 You have texts, some of them labelled. We embed 120 questions to a bank, recognize five known intents, and discover the
-others, with keywords and suggested names. The encoder comes with the extra `text-offline` and needs no network.
+others, with keywords and suggested names. The encoder comes with the extra `text-offline` and needs no network. The
+data are in :download:`questions.csv`.
 
 The same in the terminal::
 
-    rpim discover questions.csv -o run
+    rpim discover questions.csv --n-classes 8 -o run
 
 """
 
