@@ -2,8 +2,8 @@
 Confusion of known and new classes
 ==================================
 
-Methods that do not balance the classes assign rows of new classes to known ones, or the reverse. A confusion matrix
-with the known classes first shows it in four blocks.
+Methods that do not balance the classes assign rows of new classes to known ones, or vice versa. In a confusion matrix
+with the known classes first, these errors are in the two off-diagonal blocks.
 """
 
 import matplotlib.pyplot as plt
@@ -36,7 +36,7 @@ for axis, model in zip(axes, [SelfTraining(10, random_state=0), RPIM(10, random_
     axis.axhline(4.5, color="k", lw=1)
     axis.axvline(4.5, color="k", lw=1)
     wrong_side = counts[:5, 5:].sum() + counts[5:, :5].sum()
-    axis.set(title=f"{type(model).__name__}: {wrong_side} rows on the wrong side", xlabel="found (known | new)")
+    axis.set(title=f"{type(model).__name__}: {wrong_side} known/new errors", xlabel="found (known | new)")
     axis.set(xticks=range(10), yticks=range(10), xticklabels=[*range(5), *(f"new {k}" for k in range(1, 6))])
     axis.tick_params(axis="x", rotation=60)
 axes[0].set_ylabel("true digit (known above, new below)")

@@ -3,8 +3,8 @@ What each term of the objective does
 ====================================
 
 RPIM's objective has a cross-entropy on the labels, the marginal entropy M (classes are evenly used), the conditional
-entropy C (predictions are confident), pseudo-labels L_R, mixed labels L_S and a transformation h. Here each is switched
-off, or C made stronger, in single fits, because a committee would average out the difference.
+entropy C (predictions are confident), pseudo-labels L_R, mixed labels L_S and a transformation h. Here some of them are
+switched off, and C is made stronger, in single fits, because a committee would average out the differences.
 """
 
 import matplotlib.pyplot as plt

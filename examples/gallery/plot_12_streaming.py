@@ -3,7 +3,7 @@ Rows on disk
 ============
 
 With `RowFiles` the rows stay in their files. The committee is trained on a sample that fits into the memory budget, and
-its head on all rows, block by block. Here the budget is so small that only a part of the rows fits.
+its head on all rows, block by block. Here the budget is too small for all rows.
 """
 
 import tempfile

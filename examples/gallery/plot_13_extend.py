@@ -2,8 +2,8 @@
 Classes that come later
 =======================
 
-`extend` learns from new rows without the old ones. Existing classes keep their names, and classes are added for rows
-that fit none of them. Here two digits arrive after the first fit.
+`extend` learns from new rows without the old ones. Existing classes keep their names. Rows that fit none of them form
+new classes. Here two digits arrive after the first fit.
 """
 
 import matplotlib.pyplot as plt

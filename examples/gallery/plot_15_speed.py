@@ -1,6 +1,6 @@
 """
-Time and rows
-=============
+Time against rows
+=================
 
 The time of a fit grows at most linearly with the rows. A committee takes longer than its members, because it also
 compares their votes and the neighbors of each row. Members see at most 50,000 rows, or 100 per class.

@@ -3,20 +3,21 @@ Questions to a bank
 ===================
 
 You have texts, some of them labelled. We embed 120 questions to a bank, recognize five known intents, and discover the
-others, with keywords and suggested names. The encoder comes with the extra `text-offline` and needs no network.
+others, with keywords and suggested names. The encoder comes with the extra `text-offline` and needs no network. The
+data are in :download:`questions.csv`.
 
 The same in the terminal::
 
-    rpim discover questions.csv -o run
+    rpim discover questions.csv --n-classes 8 -o run
 
 """
 
 # %%
 # Embed
 # -----
-# `read_source` reads a table with a column `text` and a column `label`, which is empty where a row is unlabelled.
-# `embed` writes the embeddings to a file. All other columns are kept as metadata, which no method uses; here the true
-# intent is one of them, so that we can check the result.
+# `read_source` reads a table with the columns `text` and `label`; unlabelled rows have an empty label. `embed` writes
+# the embeddings to a file. All other columns are kept as metadata, which no method uses. Here one of them holds the
+# true intent, so that we can check the result.
 
 import tempfile
 from pathlib import Path
@@ -34,7 +35,7 @@ print(features, "in", round(report.seconds), "s")
 # %%
 # Discover
 # --------
-# There are eight intents. With so few rows an estimate of the number is rough, so we give it.
+# There are eight intents. We give the number, because an estimate from so few rows is rough.
 
 from rpim import RPIM, Discovery
 
@@ -46,7 +47,7 @@ for one in discovery.classes_table():
         print("   keywords:", ", ".join(one.keywords))
 
 # %%
-# A suggested name is made of the words that distinguish a class from the others. It does not rename the class.
+# A suggested name consists of words that distinguish the class from the others. It does not rename the class.
 #
 # Read the rows
 # -------------

@@ -2,15 +2,15 @@
 Classes that keep coming
 ========================
 
-Rows arrive in batches, and some batches bring classes that the model has not seen. `extend` adds these classes without
-the rows of earlier batches: the model keeps a few exemplars of each class.
+Rows arrive in batches, and some batches bring classes that the model has not seen. `extend` adds these classes. It
+does not need the rows of earlier batches: the model keeps a few exemplars of each class.
 """
 
 # %%
 # The stream
 # ----------
-# Eight of twelve classes are in the first batch, and five of these have labels. Each later batch brings rows of all
-# classes so far, and two more classes.
+# The first batch has eight of twelve classes, five of them with labels. Each later batch has rows of all classes so
+# far, and two more classes.
 
 import matplotlib.pyplot as plt
 import numpy as np

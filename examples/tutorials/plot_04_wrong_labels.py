@@ -28,7 +28,7 @@ print(len(given), "labels,", len(wrong), "wrong")
 # %%
 # Find them
 # ---------
-# An issue has the number of the row, its label, the class that the members suggest, and the probability of both.
+# An issue has the row number, the label, the class that the members suggest, and the probability of both.
 
 model = RPIM(n_classes=10, random_state=0).fit(X, y)
 for issue in model.label_issues_[:5]:
@@ -38,8 +38,8 @@ found = np.isin(wrong, reported).sum()
 print(f"{len(reported)} reported; {found} of the {len(wrong)} wrong labels are among them.")
 
 # %%
-# `label_quality_` ranks all labels, if you want to read more than the list. The curve shows the share of the wrong
-# labels found after reading the labels of lowest quality.
+# To check more labels than the list has, sort all labels by `label_quality_`, lowest first. The curve shows the share
+# of the wrong labels found after each number of labels read.
 
 order = given[np.argsort(model.label_quality_[given])]
 seen = np.cumsum(np.isin(order, wrong)) / len(wrong)
@@ -54,9 +54,9 @@ plt.show()
 # %%
 # Correct and refit
 # -----------------
-# A suggestion may be a new class: then the row belongs to none of the known ones, and is better left unlabelled. Read
-# the rows before you accept suggestions; here we accept all. In the terminal it is ``rpim classes RUN --label-issues``
-# and ``rpim classes RUN --accept ID``.
+# If the suggestion is a new class, the row belongs to no known class, so we make it unlabelled. Read the rows before
+# you accept suggestions; here we accept all. In the terminal: ``rpim classes RUN --label-issues``, then
+# ``rpim classes RUN --accept ID``.
 
 corrected = y.copy()
 for issue in model.label_issues_:
@@ -68,5 +68,5 @@ for name, one in [("with wrong labels", model), ("corrected", refit)]:
 print("wrong labels left:", int((corrected[given] != truth[given]).sum() - (corrected[given] == -1).sum()))
 
 # %%
-# Here corrected labels gain on known classes only. Some wrong labels are left: not all were reported, and accepting all
+# Here the correction helps known classes only. Some wrong labels are left: not all were reported, and accepting all
 # suggestions also changed some correct labels.

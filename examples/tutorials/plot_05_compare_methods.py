@@ -2,15 +2,15 @@
 Compare methods on your data
 ============================
 
-Which method is best on *your* embeddings? Hide some classes that you know, run the methods, and see which one finds
-them. You need no true classes of unlabelled rows.
+Which method is best on *your* embeddings? Hide the labels of some known classes, run the methods, and see which one
+finds these classes again. The true classes of unlabelled rows are not needed.
 """
 
 # %%
 # Hide known classes
 # ------------------
-# You have labels for some classes. We treat half of these classes as new: their labels are hidden, and so are half of
-# the labels of the others. Several draws show the variance.
+# You have labels for some classes. We treat half of these classes as new and hide their labels, and half of the labels
+# of the other classes. Several draws show the variance.
 
 import warnings
 

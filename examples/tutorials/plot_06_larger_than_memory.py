@@ -1,15 +1,15 @@
 """
-Rows too large for memory
-=========================
+More rows than fit into memory
+==============================
 
-You have more rows than fit into memory, in `.npy` or `.parquet` files. With `RowFiles` they stay there: fit and
+Your rows are in `.npy` or `.parquet` files that do not fit into memory. With `RowFiles` they stay on disk: fit and
 prediction read them in blocks.
 """
 
 # %%
 # Files
 # -----
-# A folder of files is one matrix, in the order of their names. Here it is small; float16 halves the size of real ones.
+# A folder of files is one matrix, in the order of the file names. float16 halves its size. Here it is small.
 
 import tempfile
 from pathlib import Path

@@ -7,7 +7,7 @@ look at the new classes. The encoder comes with the extra `images-offline` and n
 
 The same in the terminal::
 
-    rpim discover photos -o run
+    rpim discover photos --n-classes 5 -o run
 
 """
 

@@ -2,9 +2,9 @@
 On Ray
 ======
 
-You have more rows than one machine can hold, or several machines. Within `on_ray`, each worker has a shard of the rows,
-and only sums over rows are exchanged, so the result is that of one process. Here Ray runs on this machine with one
-worker. The extra is `ray`.
+You have more rows than fit on one machine, or several machines. Within `on_ray`, each worker has a shard of the rows.
+Workers exchange only sums over rows, so the result is that of one process. Here Ray runs on this machine with one
+worker. Install the extra `ray`.
 
 The same in the terminal::
 
@@ -57,7 +57,7 @@ print(gcd_accuracy(truth[~labelled], model.labels_[~labelled], known=range(6)))
 # %%
 # The same fit in this process
 # ----------------------------
-# With one worker the numbers are the same. Several workers add the rows up in another order, so the numbers agree to
+# With one worker the numbers are the same. Several workers sum the rows in another order, so their results agree up to
 # rounding.
 
 began = time.perf_counter()
@@ -70,8 +70,8 @@ print(f"largest difference of a probability: {difference:.1e}")
 # %%
 # When does it pay off?
 # ---------------------
-# Not for rows that fit into the memory of one machine: starting Ray, and torch in every worker, takes longer than this
-# fit. :doc:`/scale` says which engine to use when, with measurements, and what happens if a worker or a machine is
+# Not if the rows fit into the memory of one machine: here, starting Ray, and torch in every worker, takes longer than
+# the fit. :doc:`/scale` says which engine to use when, with measurements, and what happens if a worker or a machine is
 # lost.
 
 figure, axis = plt.subplots(figsize=(6.5, 2.2), layout="constrained")

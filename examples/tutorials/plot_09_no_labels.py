@@ -15,8 +15,8 @@ The same in the terminal::
 # %%
 # Find groups
 # -----------
-# Without labels all classes are new, and their number is estimated. No label can be held out, so there is no expected
-# accuracy.
+# Without labels all classes are new, and their number is estimated. There is no expected accuracy, because it needs
+# held-out labels.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -89,6 +89,11 @@ def test_true_classes_under_another_name_are_asked_for(animals, refused, command
     assert (code, out[:4]) == (0, "85 u")
 
 
+def test_a_run_folder_holds_no_true_classes(animals, refused):
+    message = f"{animals} is a run folder: give a file with the true classes, such as a .csv with id,label."
+    refused(message, "evaluate", animals, "--truth", animals)
+
+
 def test_of_two_predictions_with_one_output_the_second_is_refused(refused, animals, animals_features):
     np.save("new.npy", animals_features.X[:9])
     with replacing(Path("out.csv")) as file:

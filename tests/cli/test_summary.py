@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rpim import Discovery, FeatureSet
-from rpim.cli.summary import print_next_steps
+from rpim.cli.summary import print_next_steps, print_summary
 
 
 def test_tables_use_the_width_of_the_terminal(animals, animals_features, command, monkeypatch):
@@ -57,3 +57,23 @@ def test_the_next_steps_name_files_of_the_kind_that_the_run_was_made_from(animal
     console = Console(record=True, width=200, file=io.StringIO())
     print_next_steps(console, discovery, animals)
     assert console.export_text().splitlines()[-1].split()[3] == new
+
+
+@pytest.mark.parametrize(
+    ("stability", "sentence"),
+    [
+        (
+            [0.9, 0.4],
+            "1 of 2 new classes is unstable (below 60%): the members of the committee disagree about its rows.",
+        ),
+        (
+            [0.3, 0.4],
+            "2 of 2 new classes are unstable (below 60%): the members of the committee disagree about their rows.",
+        ),
+    ],
+)
+def test_unstable_classes_are_counted_in_the_summary(animals, stability, sentence):
+    discovery = dataclasses.replace(Discovery.load(animals), stability=np.array([1.0, 1.0, 1.0, *stability]))
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_summary(console, discovery)
+    assert sentence in console.export_text()

@@ -552,7 +552,8 @@ def test_a_line_of_a_txt_is_one_label(tmp_path):
         ("l.csv", "id,label\n0,a\n8,b\n9,c\n", r"has 2 ids that the features have not \(8, 9\)"),
         ("l.csv", "id,label\n0,a\n0,b\n", "has the id '0' more than once"),
         ("l.csv", "id,label\n0\n", "row 1 has 1 columns but the header has 2"),
-        ("l.csv", "0,a\n1,b\n", "several columns and no header"),
+        ("l.csv", "0,a\n1,b\n", "several columns, and none is called label: give the header id,label"),
+        ("l.csv", "intent,date\na,1\n", "several columns, and none is called label"),
         (
             "l.csv",
             "id,class\n0,a\n",

@@ -424,6 +424,7 @@ def test_a_run_from_somebody_else_runs_no_code(animals, refused, tmp_path, monke
 
 def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
     Path("f.npz").write_bytes(b"mine")
+    rpim.FeatureSet.from_arrays(np.eye(3), labels=["a", "b", ""]).write("f.parquet")
     Path("empty").mkdir()
     onnx = ("--image-size, --mean and --std are for .onnx files", "--mean", "0.5,0.5,0.5")
     model = ("--encoder", "tf_efficientnet_lite0", "--weights", lite0)
@@ -432,6 +433,7 @@ def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
         ("holds no images", "empty", "-o", "g.npz"),
         ("is not there", "gone", "-o", "g.npz"),
         ("f.npz holds features, which need no encoder: give it to rpim discover", "f.npz", "-o", "g.npz"),
+        ("f.parquet holds features, which need no encoder: give it to rpim discover", "f.parquet", "-o", "g.npz"),
         ("did you mean dino-vits16", digits, "-o", "g.npz", "--encoder", "dino-vit-s16"),
         ("the nearest are dino-vits16, ", digits, "-o", "g.npz", "--encoder", "nosuch"),
         ("give .parquet or .npz", digits, "-o", "g.csv", *model),
@@ -440,7 +442,7 @@ def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
         ("does not fit dino-vits16", digits, "-o", "g.npz", "--encoder", "dino-vits16", "--weights", lite0),
     ):
         assert len(refused(message, "embed", *arguments)) < 600
-    assert sorted(path.name for path in Path().iterdir()) == ["empty", "f.npz"]
+    assert sorted(path.name for path in Path().iterdir()) == ["empty", "f.npz", "f.parquet"]
     assert Path("f.npz").read_bytes() == b"mine"
 
 

@@ -190,7 +190,7 @@ BAD = {
     "shuffled columns": (lambda: np.save("n.npy", NEW[:, ::-1]), "n.npy", "seem to come from another encoder"),
     "truncated": (lambda: Path("n.npy").write_bytes(b"\x93NUMPY\x01\x00"), "n.npy", "n.npy cannot be read"),
     "broken in the middle": (lambda: broken_page("n.parquet"), "n.parquet", "n.parquet cannot be read"),
-    "empty": (lambda: Path("n.csv").write_text(""), "n.csv", "n.csv is empty or begins with a blank line"),
+    "empty": (lambda: Path("n.csv").write_text(""), "n.csv", "begins with a blank line: give a line per row."),
     "no rows": (lambda: np.save("n.npy", NEW[:0]), "n.npy", "X has shape (0, 128), so it has no rows"),
     "ids twice": (lambda: np.savez("n.npz", X=NEW, ids=[1] * 50), "n.npz", "ids has 1 more than once"),
     "nothing there": (lambda: None, "n.npz", "n.npz is not there or not a file"),

@@ -56,7 +56,8 @@ def print_summary(console: Console, discovery: Discovery, folder: Path | None = 
                 Text(
                     f"{len(doubtful):,} of {plural(len(new), 'new class' if known else 'group')} "
                     f"{'is' if len(doubtful) == 1 else 'are'} unstable (below {UNSTABLE:.0%}): the members of the "
-                    "committee disagree about their rows. Inspect some rows before you rely on them."
+                    f"committee disagree about {'its' if len(doubtful) == 1 else 'their'} rows. Inspect some of "
+                    "them before you rely on the result."
                 )
             )
     if known:

@@ -84,7 +84,7 @@ def read_texts(given: StrPath, label_column: str | None = None, text_column: str
     must_exist(path)
     suffix = _suffix(path)
     if suffix in (".npz", ".npy"):
-        raise InputError(f"{path} holds features, which need no encoder: give it to rpim discover as it is.")
+        raise _holds_features(path)
     if suffix not in _TABLES:
         what_to_do = conversion(path, "give .csv, .tsv, .json, .jsonl or .parquet, with a column called text.")
         raise InputError(f"{path} has the suffix {suffix!r}, which is no table of texts: {what_to_do}")
@@ -92,7 +92,7 @@ def read_texts(given: StrPath, label_column: str | None = None, text_column: str
         if suffix in CSV_SUFFIXES:
             columns = _read_csv(CsvFile.of(given))
         elif suffix == ".parquet":
-            columns = _read_parquet(path)
+            columns = _read_parquet(path, text_column)
         else:
             columns = _read_json_lines(path) if suffix in JSON_LINES else _read_json(path)
     return items_of(path, columns, label_column, text_column, from_text=suffix in CSV_SUFFIXES)
@@ -178,15 +178,24 @@ def _as_columns(records: list[dict[str, Any]]) -> Records:
     return {name: [record.get(name) for record in records] for name in names}
 
 
-def _read_parquet(path: Path) -> Records:
+def _read_parquet(path: Path, text_column: str | None) -> Records:
     with arrow(".parquet").ParquetFile(path) as file:
         names = [field.name for field in file.schema_arrow if not is_list(field.type)]
+        has_features = len(names) < len(file.schema_arrow.names)
         table = read_columns(path, file, names)
     is_time = arrow().types.is_temporal
-    return {
+    columns = {
         name: scalar_values(column) if is_time(column.type) else column_values(column)
         for name, column in zip(names, table.columns, strict=True)
     }
+    has_texts = any(is_called(name, "texts") for name in names) or bool(prose_columns(columns))
+    if has_features and not has_texts and text_column is None:
+        raise _holds_features(path)
+    return columns
+
+
+def _holds_features(path: Path) -> InputError:
+    return InputError(f"{path} holds features, which need no encoder: give it to rpim discover as it is.")
 
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
 from rpim._common.errors import InputError
-from rpim._common.files import StrPath
+from rpim._common.files import RUN_FILE, StrPath
 from rpim.data.feature_set import FeatureSet
 from rpim.data.formats.label_files import read_true_classes
 from rpim.data.labels import IntArray, label_array, unlabelled_rows
@@ -206,6 +206,8 @@ def read_truth(path: StrPath, ids: NDArray[Any], column: str | None = None) -> N
         Column (or .npz key), if it is not called truth, targets, label, labels or y.
     """
     file = Path(path)
+    if (file / RUN_FILE).is_file():
+        raise InputError(f"{path} is a run folder: give a file with the true classes, such as a .csv with id,label.")
     values: Any = FeatureSet.read(file).truth if file.is_dir() else read_true_classes(file, ids, column)
     try:
         return label_array(values, "truth", len(ids))

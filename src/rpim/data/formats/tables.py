@@ -119,7 +119,7 @@ class CsvFile(os.PathLike[str]):
     def feature_names(self) -> list[str]:
         """The names of the columns of a table of features: f0, f1, ... if it has no header."""
         if not self.header:
-            raise InputError(f"{self.path} is empty or begins with a blank line: give a line of numbers per row.")
+            raise InputError(f"{self.path} is empty or begins with a blank line: give a line per row.")
         if not self.has_names:
             return [f"f{j}" for j in range(len(self.header))]
         if len(set(self.header)) < len(self.header):
@@ -176,7 +176,8 @@ class CsvFile(os.PathLike[str]):
         columns, invalid = self._read_texts(1, 0, ignore_empty_lines=False, delimiter=",")
         if invalid:
             raise InputError(
-                f"{self.path} has several columns and no header: give one label per line, or the header id,label."
+                f"{self.path} has several columns, and none is called label: give the header id,label, or one "
+                "label per line."
             )
         return columns[0]
 
