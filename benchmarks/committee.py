@@ -13,7 +13,7 @@ unlabelled rows is used for one thing: the figures at the end.
 
 main    default RPIM on the sets as they are
 small   12 classes, 5 of them known, 30 labelled rows a class: mean confidence against accuracy
-tails   classes whose sizes fall by 20:1 and 100:1
+tails   classes whose sizes fall by 5:1, 20:1 and 100:1
 labels  5 % of the labels flipped, at random or to the nearest known class
 states  the same case under several values of random_state
 members 1 to 32 members
@@ -38,7 +38,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from cells import add_cell, is_done, read_cells
-from protocol import DATA_SETS, Case, load
+from protocol import DATA_SETS, TAILS, Case, load
 from rpim import RPIM, gcd_accuracy
 from rpim.metrics import contingency, expected_calibration_error
 
@@ -195,7 +195,7 @@ def cells_of(suites: list[str], sets: list[str], seeds: list[int]) -> Iterator[t
     variants: dict[str, list[Variant]] = {
         "main": [{}],
         "small": [{}],
-        "tails": [{"tail": "-longtail"}, {"tail": "-longtail100"}],
+        "tails": [{"tail": tail} for tail in TAILS],
         "labels": [{"flip": "none"}, {"flip": "random"}, {"flip": "nearest"}],
         "states": [{"random_state": state} for state in range(5)],
         "members": [{"n_members": n} for n in (1, 2, 4, 8, 16, 32)],

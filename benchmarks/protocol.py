@@ -26,7 +26,7 @@ DATA_SETS = {
 }
 LISTS = {"cub200": "cub", "cifar100": "cifar100"}
 """Those with a published list of known classes, by its name."""
-TAILS = {"-longtail": 20.0, "-longtail100": 100.0}
+TAILS = {"-longtail5": 5.0, "-longtail": 20.0, "-longtail100": 100.0}
 """A data set's name with one of these behind it: the first class keeps all its rows, the last one part in so many."""
 MIN_ROWS = 2
 """No class is thinned below this: one row to label and one to find."""
