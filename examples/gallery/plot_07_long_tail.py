@@ -3,7 +3,7 @@ Classes of different sizes
 ==========================
 
 The objective prefers classes of equal size. With a long tail this assumption splits large classes. By default
-(`class_sizes="auto"`) the committee uses the sizes of the initial clusters if they differ much.
+(`class_sizes="auto"`) a committee assumes equal sizes only as far as its members find them equal.
 """
 
 import matplotlib.pyplot as plt

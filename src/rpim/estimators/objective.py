@@ -87,8 +87,8 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
     weight_decay : float or "auto"
         L2 penalty of Adam. "auto" is 0.01, or the paper's search with ``preset="paper"``.
     class_sizes : {"auto", "equal", "estimated"}
-        Whether classes are assumed to be equally large, or as large as the initial clusters. "auto" decides it from the
-        initial clusters in a committee; a single fit assumes equal sizes.
+        Whether classes are assumed to be equally large, or as large as the initial clusters. With "auto" a committee
+        assumes equal sizes as far as its members find them equal; a single fit assumes equal sizes.
     pseudo_labels : bool
         Whether there is L_R: the entropy of rows with a confident Sinkhorn pseudo-label.
     mixed_labels : bool
