@@ -39,7 +39,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A group runs in one process: all Ray tests, so that Ray is started once; all browser tests; every other file."""
+    """A group runs in one process.
+
+    All Ray tests, so that Ray is started once; all browser tests; all with UMAP in their name, so that it is compiled
+    once; every other file.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -50,7 +54,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def _group(nodeid):
-    file = nodeid.partition("::")[0]
+    file, _, test = nodeid.partition("::")
+    if "umap" in test.lower() and "without_umap" not in test:
+        return "umap"
     words = Path(file).stem.split("_")
     return next((name for name in ("ray", "browser") if name in words), file)
 
@@ -164,9 +170,16 @@ def refused(command):
 
 
 @pytest.fixture
-def benchmark(command):
+def benchmark_with_figures(command):
     """Run ``rpim benchmark`` with these arguments."""
     return partial(command, "benchmark")
+
+
+@pytest.fixture
+def benchmark(benchmark_with_figures, monkeypatch):
+    """The same without maps and confusions on its page, which take most of the time of a small benchmark."""
+    monkeypatch.setattr("rpim.benchmark.figures._of_problems", lambda folder, records: ())
+    return benchmark_with_figures
 
 
 @pytest.fixture
