@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -33,20 +34,19 @@ class ServerHere:
     """The same server in a thread, for tests that do not kill it: a process imports torch for seconds."""
 
     def __init__(self, run: Path) -> None:
-        self.bench = Workbench(run)
-        self.service = Service(self.bench, listen(0))
-        self.port = self.service.port
-        self.thread = threading.Thread(target=self.service.run, daemon=True)
+        self.run, self.port = run, 0
+        self.closing = contextlib.ExitStack()
 
     def start(self) -> str:
         """Its address."""
-        self.thread.start()
-        return self.service.address(token=self.service.token)
-
-    def stop(self) -> None:
-        self.service.server.should_exit = True
-        self.thread.join(30)
-        self.bench.close()
+        bench = self.closing.enter_context(contextlib.closing(Workbench(self.run)))
+        service = Service(bench, listen(self.port))
+        self.port = service.port
+        thread = threading.Thread(target=service.run, daemon=True)
+        thread.start()
+        self.closing.callback(thread.join, 30)
+        self.closing.callback(setattr, service.server, "should_exit", True)
+        return service.address(token=service.token)
 
 
 class Server:
@@ -98,8 +98,8 @@ def mapped(animals):
 @pytest.fixture
 def server(mapped):
     running = ServerHere(mapped)
-    yield running
-    running.stop()
+    with running.closing:
+        yield running
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def row_names(page):
     return page.locator("#class-list li:not(.aside) .name").all_inner_texts()
 
 
-def test_a_person_decides_and_nothing_is_lost(animals, process, browser):
+def test_a_person_decides_and_nothing_is_lost(animals, process, server, browser):
     found = Discovery.load(animals)
     final = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))  # kept up to date by hand below
     problems: list[str] = []
@@ -175,7 +175,8 @@ def test_a_person_decides_and_nothing_is_lost(animals, process, browser):
     expect(page.locator("#offline")).to_contain_text("Connection lost, reconnecting")
     page.locator("#accept").click()
     saved(page, "Not saved")
-    address = process.start()
+    server.port = process.port
+    address = server.start()
     expect(page.locator("#offline")).to_contain_text("restarted with a new key", timeout=60_000)
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
@@ -327,7 +328,7 @@ def start_refit(page, server):
     assert server.fit_is_running()
 
 
-def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, process, browser):
+def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, process, server, browser):
     facts = json.loads((animals / "run.json").read_text())
     facts["parameters"] |= {"max_iter": 200_000, "preset": "paper"}  # minutes
     (animals / "run.json").write_text(json.dumps(facts))
@@ -351,7 +352,7 @@ def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, proces
     start_refit(page, process)
     process.kill()
     process.kill_fit()
-    page.goto(process.start())
+    page.goto(server.start())
     saved(page, "it was stopped before the end")
     page.locator("#messages").get_by_role("button", name="Refit…").click()
     expect(page.locator("#dialog")).to_be_visible()
