@@ -84,6 +84,8 @@ class Server:
         """The same for a new fit."""
         if self.fit_is_running():
             os.kill(int((self.run / "refits" / RUNNING / "pid").read_text()), signal.SIGKILL)
+        while self.fit_is_running():  # the system takes a moment
+            time.sleep(0.01)
 
 
 @pytest.fixture
