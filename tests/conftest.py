@@ -15,6 +15,8 @@ import torch
 
 torch.set_num_threads(1)
 
+MINUTES = 15
+"""After which a test fails, so that one that hangs does not do so for ever: more than any takes on a busy machine."""
 MARKER_OF_FIXTURE = {"ray_here": "ray", "browser": "browser"}
 
 
@@ -65,6 +67,21 @@ def _group(nodeid):
 def _one_thread():
     """Whatever a test before it has set."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _limited_time():
+    """Fail a test that hangs, where the system has alarms and nothing waits below Python."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"still running after {MINUTES} minutes"))
+    signal.setitimer(signal.ITIMER_REAL, 60 * MINUTES)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _unit(rows):

@@ -192,7 +192,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
     assert (a.ids.tolist(), a.labels.tolist(), a.texts) == (b.ids.tolist(), b.labels.tolist(), b.texts)
     assert a.metadata == b.metadata
     assert pq.read_schema("spread/part-00000.parquet").equals(pq.read_schema("unspread.parquet"))
-    code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--no-report", "-q")
+    code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--n-members", 1, "--no-report", "-q")
     assert code == 0
     Path("new.csv").write_text("text\nWhat is the exchange rate of the euro?\nwhere is my stolen bank card\n")
     written = "The classes of the rows are in classes.\n"
