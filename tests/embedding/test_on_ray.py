@@ -181,7 +181,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
         for i in range(5)
     ]
     Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"text": " ", "id": "none"}\n')
-    code, out, err = command("embed", "t.jsonl", "-o", "spread", "--ray", "--workers", 2)
+    code, out, err = command("embed", "t.jsonl", "-o", "spread", "--ray", "--workers", 1)
     assert code == 0
     assert "15 texts embedded by all-MiniLM-L6-v2@" in out
     assert out.endswith("Next: rpim discover spread -o RUN\n")
