@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Two processes with one thread each. A group of tests (tests/conftest.py) runs in one process, the longest first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
+# Bytecode is kept, whatever the environment says: without it, pytest compiles all tests anew in both processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test bench fuzz torture docs docs-serve dist wheels lint install clean

@@ -15,6 +15,8 @@ import torch
 
 torch.set_num_threads(1)
 
+MINUTES = 15
+"""After which a test fails, so that one that hangs does not do so for ever: more than any takes on a busy machine."""
 MARKER_OF_FIXTURE = {"ray_here": "ray", "browser": "browser"}
 
 
@@ -39,7 +41,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A group runs in one process: all Ray tests, so that Ray is started once; all browser tests; every other file."""
+    """A group runs in one process.
+
+    All Ray tests, so that Ray is started once; all browser tests; all with UMAP in their name, so that it is compiled
+    once; every other file.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -50,7 +56,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def _group(nodeid):
-    file = nodeid.partition("::")[0]
+    file, _, test = nodeid.partition("::")
+    if "umap" in test.lower() and "without_umap" not in test:
+        return "umap"
     words = Path(file).stem.split("_")
     return next((name for name in ("ray", "browser") if name in words), file)
 
@@ -59,6 +67,21 @@ def _group(nodeid):
 def _one_thread():
     """Whatever a test before it has set."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _limited_time():
+    """Fail a test that hangs, where the system has alarms and nothing waits below Python."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"still running after {MINUTES} minutes"))
+    signal.setitimer(signal.ITIMER_REAL, 60 * MINUTES)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _unit(rows):
@@ -164,9 +187,16 @@ def refused(command):
 
 
 @pytest.fixture
-def benchmark(command):
+def benchmark_with_figures(command):
     """Run ``rpim benchmark`` with these arguments."""
     return partial(command, "benchmark")
+
+
+@pytest.fixture
+def benchmark(benchmark_with_figures, monkeypatch):
+    """The same without maps and confusions on its page, which take most of the time of a small benchmark."""
+    monkeypatch.setattr("rpim.benchmark.figures._of_problems", lambda folder, records: ())
+    return benchmark_with_figures
 
 
 @pytest.fixture

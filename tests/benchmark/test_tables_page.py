@@ -320,12 +320,12 @@ def save(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_whole_command_and_its_page_made_again(benchmark):
+def test_a_whole_command_and_its_page_made_again(benchmark_with_figures):
     rpim = {"method": "rpim", **FAST, "beta": 0.1}
     methods = {"PIM <&>": {"method": "pim", **FAST}, "RPIM": rpim, "linear $x": {**rpim, "h": "linear"}}
     Path("config.json").write_text(json.dumps({"methods": methods, "seeds": [0, 1]}))
     arguments = (save("birds.npz"), "--config", "config.json", "-o", "out", "--jobs", 1)
-    code, out, err = benchmark(*arguments)
+    code, out, err = benchmark_with_figures(*arguments)
     assert (code, err) == (0, "")
     assert out == Path("out/results.md").read_text()
     html = Path("out/index.html").read_text()
@@ -361,12 +361,12 @@ def test_a_whole_command_and_its_page_made_again(benchmark):
 
     Path("out/index.html").unlink()
     before = Path("out/cells.jsonl").read_bytes()
-    assert benchmark(*arguments)[0] == 0
+    assert benchmark_with_figures(*arguments)[0] == 0
     assert Path("out/cells.jsonl").read_bytes() == before  # nothing was run
     assert Path("out/index.html").read_text() == html
     for path in Path("out/outcomes").iterdir():
         path.unlink()  # as an older version leaves its folder
-    code, again, err = benchmark(*arguments)
+    code, again, err = benchmark_with_figures(*arguments)
     assert (code, again, err) == (0, out, "")
     html = Path("out/index.html").read_text()
     assert html.count("<img ") == 1  # the averages need no outcome

@@ -4,23 +4,20 @@ import copy
 import json
 import math
 import types
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("PIL")
-from rpim._common.errors import InputError
-from rpim.embedding.weights import library
-
-try:
-    timm = library("timm")
-except InputError:
+if find_spec("timm") is None:  # imported by the tests alone: that takes seconds
     pytest.skip("timm is not installed", allow_module_level=True)
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from rpim._common.errors import InputError
 from rpim._common.progress import Progress
 from rpim.data.feature_set import FeatureSet
 from rpim.embedding.encoders import Encoder
@@ -30,6 +27,7 @@ from rpim.embedding.items import Items
 from rpim.embedding.pictures import Preprocessing
 from rpim.embedding.tuning import Losses, State, Tuning, batches, self_supervised_terms, supervised_terms
 from rpim.embedding.views import FreshViews, LastBlock, ViewBank
+from rpim.embedding.weights import library
 
 QUICK = {"epochs": 3, "batch_size": 8, "learning_rate": 0.05, "views": 2}
 
@@ -38,7 +36,7 @@ def make_encoder(folder, name, size=None):
     """With random weights, and batch norms that have seen something, so that rows are of a usual size."""
     torch.manual_seed(0)
     file = folder / f"{name}.safetensors"
-    model = timm.create_model(name, num_classes=0)
+    model = library("timm").create_model(name, num_classes=0)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None  # the mean of all that it has seen
@@ -103,7 +101,7 @@ def changed(before, after):
 )
 def test_both_parts_together_are_the_encoder(name, block):
     torch.manual_seed(0)
-    model = timm.create_model(name, num_classes=0).eval()
+    model = library("timm").create_model(name, num_classes=0).eval()
     last_block = LastBlock(model, 160)
     pictures = torch.randn(3, 3, 160, 160)
     with torch.no_grad():
@@ -114,7 +112,7 @@ def test_both_parts_together_are_the_encoder(name, block):
 
 
 def test_the_last_block_of_a_vit_is_trained_with_the_norm_behind_it_and_nothing_before_it():
-    model = timm.create_model("test_vit", num_classes=0)
+    model = library("timm").create_model("test_vit", num_classes=0)
     names = set(LastBlock(model, 160).parameters)
     assert {name for name in names if not name.startswith("blocks.5.")} == {"norm.weight", "norm.bias"}
     assert names == {name for name, value in model.named_parameters() if value.requires_grad}
@@ -123,7 +121,7 @@ def test_the_last_block_of_a_vit_is_trained_with_the_norm_behind_it_and_nothing_
 
 def test_the_gradient_of_the_parts_is_that_of_the_whole():
     torch.manual_seed(0)
-    model = timm.create_model("test_vit", num_classes=0).eval()
+    model = library("timm").create_model("test_vit", num_classes=0).eval()
     last_block = LastBlock(model, 160)
     pictures, to = torch.randn(2, 3, 160, 160), torch.randn(2, 64)
     trained = list(last_block.parameters.values())

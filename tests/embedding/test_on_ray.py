@@ -70,6 +70,7 @@ class Lengths(Encoder):
 
 @pytest.fixture(autouse=True)
 def small_files(ray_here, monkeypatch):
+    """Tests start as few workers as they can: each imports torch for seconds."""
     import ray
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
@@ -99,7 +100,7 @@ def test_images_with_views_and_a_damaged_one(ray_here, tmp_path):
         Image.fromarray(pixels).save(place / f"{shade}.png")
     (tmp_path / "pictures" / "unlabelled" / "9.png").write_bytes(b"damaged")
     items = read_source(tmp_path / "pictures")
-    report = embed_on_ray(items, Colours(), tmp_path / "spread", ray_here, open_encoder=Colours, views=2)
+    report = embed_on_ray(items, Colours(), tmp_path / "spread", 2, open_encoder=Colours, views=2)
     embed(items, Colours(), tmp_path / "unspread.parquet", views=2, workers=0)
     same(tmp_path / "spread", tmp_path / "unspread.parquet")
     assert len(FeatureSet.read(tmp_path / "spread").views) == 2
@@ -123,9 +124,7 @@ def texts(n=12, **others):
 def test_a_worker_that_is_killed_costs_no_row_and_doubles_none(ray_here, tmp_path):
     """Nor does a file that would have no rows, the first one, which has the facts about all."""
     items, notes = texts(t5="poison", t0="", t1="", t2="", t3=""), tmp_path / "notes"
-    report = embed_on_ray(
-        items, Lengths(), tmp_path / "spread", ray_here, open_encoder=partial(Lengths, notes, deaths=1)
-    )
+    report = embed_on_ray(items, Lengths(), tmp_path / "spread", 2, open_encoder=partial(Lengths, notes, deaths=1))
     assert notes.read_text().split().count("poison") == 2  # once in vain
     embed(items, Lengths(), tmp_path / "unspread.parquet")
     same(tmp_path / "spread", tmp_path / "unspread.parquet")
@@ -142,7 +141,7 @@ def test_rows_that_kill_every_worker_are_named_and_the_rest_is_not_made_again(ra
     done = [json.loads(note.read_text())["n_rows"] for note in Path(f"{out}.checkpoint").glob("part-*.json")]
     assert done
     notes.write_text("")
-    report = embed_on_ray(items, Lengths(), out, ray_here, open_encoder=partial(Lengths, notes))
+    report = embed_on_ray(items, Lengths(), out, 1, open_encoder=partial(Lengths, notes))
     assert (report.embedded, report.resumed) == (12 - sum(done), sum(done))
     assert len(notes.read_text().split()) == 12 - sum(done)
     embed(items, Lengths(), tmp_path / "unspread.parquet")
@@ -182,7 +181,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
         for i in range(5)
     ]
     Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"text": " ", "id": "none"}\n')
-    code, out, err = command("embed", "t.jsonl", "-o", "spread", "--ray", "--workers", 2)
+    code, out, err = command("embed", "t.jsonl", "-o", "spread", "--ray", "--workers", 1)
     assert code == 0
     assert "15 texts embedded by all-MiniLM-L6-v2@" in out
     assert out.endswith("Next: rpim discover spread -o RUN\n")
@@ -193,7 +192,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
     assert (a.ids.tolist(), a.labels.tolist(), a.texts) == (b.ids.tolist(), b.labels.tolist(), b.texts)
     assert a.metadata == b.metadata
     assert pq.read_schema("spread/part-00000.parquet").equals(pq.read_schema("unspread.parquet"))
-    code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--no-report", "-q")
+    code, _, _ = command("discover", "spread", "-o", "run", "--n-classes", 3, "--n-members", 1, "--no-report", "-q")
     assert code == 0
     Path("new.csv").write_text("text\nWhat is the exchange rate of the euro?\nwhere is my stolen bank card\n")
     written = "The classes of the rows are in classes.\n"

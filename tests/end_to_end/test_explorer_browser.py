@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,19 +11,42 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from rpim import Discovery
 from rpim.explorer.background import RUNNING
+from rpim.explorer.from_python import Service, listen
 from rpim.explorer.jobs import is_held
+from rpim.explorer.workbench import Workbench
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("fastapi")
 expect = playwright.expect
+
+
+class ServerHere:
+    """The same server in a thread, for tests that do not kill it: a process imports torch for seconds."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.port = run, 0
+        self.closing = contextlib.ExitStack()
+
+    def start(self) -> str:
+        """Its address."""
+        bench = self.closing.enter_context(contextlib.closing(Workbench(self.run)))
+        service = Service(bench, listen(self.port))
+        self.port = service.port
+        thread = threading.Thread(target=service.run, daemon=True)
+        thread.start()
+        self.closing.callback(thread.join, 30)
+        self.closing.callback(setattr, service.server, "should_exit", True)
+        return service.address(token=service.token)
 
 
 class Server:
@@ -60,19 +84,29 @@ class Server:
         """The same for a new fit."""
         if self.fit_is_running():
             os.kill(int((self.run / "refits" / RUNNING / "pid").read_text()), signal.SIGKILL)
+        while self.fit_is_running():  # the system takes a moment
+            time.sleep(0.01)
 
 
 @pytest.fixture
-def server(animals, environment):
-    # A map that is there already: the one by UMAP would take the test's time.
-    import numpy as np
-
-    from rpim.explorer.workbench import Workbench
-
+def mapped(animals):
+    """The run with a map that is there already: the one by UMAP would take the test's time."""
     bench = Workbench(animals)
     np.save(animals / "map.npy", bench.map)
     bench.versions.store.close()
-    running = Server(animals, environment)
+    return animals
+
+
+@pytest.fixture
+def server(mapped):
+    running = ServerHere(mapped)
+    with running.closing:
+        yield running
+
+
+@pytest.fixture
+def process(mapped, environment):
+    running = Server(mapped, environment)
     yield running
     running.kill()
     running.kill_fit()
@@ -108,12 +142,12 @@ def row_names(page):
     return page.locator("#class-list li:not(.aside) .name").all_inner_texts()
 
 
-def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
+def test_a_person_decides_and_nothing_is_lost(animals, process, server, browser):
     found = Discovery.load(animals)
     final = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))  # kept up to date by hand below
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    page = open_page(context, server.start(), problems)
+    page = open_page(context, process.start(), problems)
     assert "token" not in page.url
     assert sorted(row_names(page)) == ["ant", "bee", "cat", "new-1", "new-2"]
 
@@ -128,7 +162,7 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     assert page.locator("#items .item").count() == len(rows_of_new_1)
 
     # Name it, by keys alone; another tab hears of it.
-    other = open_page(context, f"http://127.0.0.1:{server.port}/", problems)
+    other = open_page(context, f"http://127.0.0.1:{process.port}/", problems)
     page.bring_to_front()
     page.locator("#items .item").first.focus()
     page.keyboard.press("r")
@@ -139,10 +173,11 @@ def test_a_person_decides_and_nothing_is_lost(animals, server, browser):
     final = {name: "<script>fox</script>" if label == "new-1" else label for name, label in final.items()}
 
     # A killed server: the page says so, refuses what is decided meanwhile, and loses nothing.
-    server.kill()
+    process.kill()
     expect(page.locator("#offline")).to_contain_text("Connection lost, reconnecting")
     page.locator("#accept").click()
     saved(page, "Not saved")
+    server.port = process.port
     address = server.start()
     expect(page.locator("#offline")).to_contain_text("restarted with a new key", timeout=60_000)
     page.goto(address)
@@ -295,16 +330,16 @@ def start_refit(page, server):
     assert server.fit_is_running()
 
 
-def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, server, browser):
+def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, process, server, browser):
     facts = json.loads((animals / "run.json").read_text())
     facts["parameters"] |= {"max_iter": 200_000, "preset": "paper"}  # minutes
     (animals / "run.json").write_text(json.dumps(facts))
     problems: list[str] = []
-    page = open_page(browser.new_context(), server.start(), problems)
-    start_refit(page, server)
-    server.kill()
+    page = open_page(browser.new_context(), process.start(), problems)
+    start_refit(page, process)
+    process.kill()
     expect(page.locator("#offline")).to_contain_text("Connection lost")
-    page.goto(server.start())
+    page.goto(process.start())
     page.wait_for_selector("body[data-ready]")
     expect(page.locator("#notice")).to_contain_text("Refitting")
     expect(page.locator("#refit")).to_be_disabled()
@@ -316,9 +351,9 @@ def test_a_new_fit_outlives_a_killed_server_and_can_be_cancelled(animals, server
     assert not (animals / "refits" / "0001").exists()
 
     # One that dies with its server is offered again.
-    start_refit(page, server)
-    server.kill()
-    server.kill_fit()
+    start_refit(page, process)
+    process.kill()
+    process.kill_fit()
     page.goto(server.start())
     saved(page, "it was stopped before the end")
     page.locator("#messages").get_by_role("button", name="Refit…").click()

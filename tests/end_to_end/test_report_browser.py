@@ -73,6 +73,31 @@ def test_bad_names_are_shown_and_not_obeyed(visit):
     assert page.locator("#known-table tbody tr:visible").count() == 1
 
 
+DRAWN = """
+  window.drawn = { points: [], names: [] };
+  const { arc, clearRect, fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.clearRect = function (...given) {
+    window.drawn = { points: [], names: [] };
+    clearRect.apply(this, given);
+  };
+  CanvasRenderingContext2D.prototype.arc = function (x, y, ...given) {
+    window.drawn.points.push([x, y]);
+    arc.call(this, x, y, ...given);
+  };
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    window.drawn.names.push({ text, x, y, wide: this.measureText(text).width });
+    fillText.call(this, text, x, y);
+  };
+"""
+
+
+def drawn_on(page):
+    """The points of the map, and the boxes of its names."""
+    found = page.evaluate("drawn")
+    boxes = [(n["x"] - n["wide"] / 2, n["y"] - 6, n["x"] + n["wide"] / 2, n["y"] + 6) for n in found["names"]]
+    return np.array(found["points"]), np.array(boxes)
+
+
 def test_pointing_at_a_row_tells_of_it_and_a_click_goes_to_its_class(visit):
     page = visit()
     page.locator("#map-canvas").scroll_into_view_if_needed()
@@ -106,15 +131,12 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     model = RPIM(3, n_members=1, n_init=1, max_iter=12, random_state=0)
     discovery = Discovery.from_fit(model.fit(features.rows(), features.labels), features)
     write_report(discovery, tmp_path / "p.html", features=features, pictures=pictures)
-    page = visit(where=(tmp_path / "p.html").as_uri())
+    page = visit(script=DRAWN, where=(tmp_path / "p.html").as_uri())
     page.locator("#map-canvas").scroll_into_view_if_needed()
     box = page.locator("#map-canvas").bounding_box()
-    steps = (
-        (box["x"] + x, box["y"] + y) for y in range(10, int(box["height"]), 6) for x in range(10, int(box["width"]), 6)
-    )
     seen: dict[int, list[int]] = {}
-    for place in steps:
-        page.mouse.move(*place)
+    for x, y in drawn_on(page)[0][::7]:
+        page.mouse.move(box["x"] + x, box["y"] + y)
         canvas = page.locator("#map-tip:visible canvas")
         if canvas.count():
             seen[int(page.locator("#map-tip div").inner_text().removeprefix("row "))] = canvas.evaluate(MIDDLE)
@@ -123,31 +145,6 @@ def test_pointing_at_a_row_shows_its_picture_though_it_is_on_no_card(visit, tmp_
     assert len(seen) == 5
     for row, colour in seen.items():
         assert np.abs(np.array(colour) - shades[truth[row]]).max() < 12
-
-
-DRAWN = """
-  window.drawn = { points: [], names: [] };
-  const { arc, clearRect, fillText } = CanvasRenderingContext2D.prototype;
-  CanvasRenderingContext2D.prototype.clearRect = function (...given) {
-    window.drawn = { points: [], names: [] };
-    clearRect.apply(this, given);
-  };
-  CanvasRenderingContext2D.prototype.arc = function (x, y, ...given) {
-    window.drawn.points.push([x, y]);
-    arc.call(this, x, y, ...given);
-  };
-  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-    window.drawn.names.push({ text, x, y, wide: this.measureText(text).width });
-    fillText.call(this, text, x, y);
-  };
-"""
-
-
-def drawn_on(page):
-    """The points of the map, and the boxes of its names."""
-    found = page.evaluate("drawn")
-    boxes = [(n["x"] - n["wide"] / 2, n["y"] - 6, n["x"] + n["wide"] / 2, n["y"] + 6) for n in found["names"]]
-    return np.array(found["points"]), np.array(boxes)
 
 
 @pytest.mark.parametrize("width", [390, 1200])

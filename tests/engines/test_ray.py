@@ -25,6 +25,7 @@ from rpim.engines import ray_rows as row_shards
 from rpim.engines.on_disk import StreamedBlocks
 from rpim.engines.ray import RayEngine
 from rpim.estimators import KMeans
+from rpim.estimators.objective import PRESETS, SCHEDULES
 
 QUICK = {"objective": InfoMaxObjective(trade_off=0.1, weight_decay=0.01), "n_members": 1, "n_init": 1}
 
@@ -151,16 +152,23 @@ def _ancestors(process):
         process = Path("/proc", str(parent))
 
 
-COMMAND = """
+SHORT = {"max_iter": 400}, {"n_init": 2}
+"""Of the schedule and the preset of the paper, which have 1000 steps and 100 restarts."""
+COMMAND = f"""
 from rpim.core import checkpoint
+from rpim.estimators import objective
 checkpoint.SAVE_EVERY = 0.0
+objective.SCHEDULES["paper"] |= {SHORT[0]}
+objective.PRESETS["paper"] |= {SHORT[1]}
 from rpim.cli.main import main
 main()
 """
 
 
-def test_a_driver_that_is_killed(ray_here, problem, tmp_path, environment, command):
+def test_a_driver_that_is_killed(ray_here, problem, tmp_path, environment, command, monkeypatch):
     """The same command resumes from the workers' last checkpoint, and nothing of the first Ray is left running."""
+    monkeypatch.setitem(SCHEDULES, "paper", SCHEDULES["paper"] | SHORT[0])
+    monkeypatch.setitem(PRESETS, "paper", PRESETS["paper"] | SHORT[1])
     arguments = [
         "discover",
         "rows",
@@ -192,7 +200,7 @@ def test_a_driver_that_is_killed(ray_here, problem, tmp_path, environment, comma
     assert (code, err.splitlines()[0]) == (0, "Resuming the fit in run.checkpoint."), err
     assert not list(tmp_path.glob("*.checkpoint"))
     found = Discovery.load("run")
-    assert found.model.n_iter_ == 1000
+    assert found.model.n_iter_ == 400
     x, y = np.concatenate([np.load(path) for path in sorted(Path("rows").iterdir())]), np.load("y.npy")
     whole = RPIM(12, preset="paper", objective=QUICK["objective"], random_state=0).fit(x, y)
     assert (found.labels == whole.labels_).mean() >= 0.999

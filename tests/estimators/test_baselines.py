@@ -175,7 +175,7 @@ def test_without_umap_one_sentence_says_what_to_install(monkeypatch):
 
 @needs_umap
 @pytest.mark.slow
-def test_hdbscan_finds_its_own_number_of_classes_if_none_is_given_and_says_so_if_it_cannot_reach_it():
+def test_umap_hdbscan_finds_its_own_number_of_classes_if_none_is_given_and_says_so_if_it_cannot_reach_it():
     X, y, truth = groups()
     own = UMAPHDBSCAN(random_state=0).fit(X, y)
     assert own.n_classes_ == 6

@@ -32,6 +32,7 @@ from starlette.testclient import TestClient
 from rpim.explorer.background import Background
 from rpim.explorer.server import make_app
 from rpim.explorer.workbench import Workbench
+from rpim.runs.maps import N_DIRECTIONS, leading
 from rpim.runs.run_folder import features_of
 
 TOKEN, PORT = "the-key", 8000
@@ -709,9 +710,23 @@ def test_a_new_fit_that_cannot_be_made_says_why_and_one_can_be_cancelled(bench, 
     assert "only one class" in ended["error"]
 
 
+QUICK_UMAP = """
+class UMAP:
+    def __init__(self, **parameters):
+        assert parameters["random_state"] == 0
+
+    def fit_transform(self, rows):
+        return 2 * rows[:, :2]
+"""
+
+
 @pytest.mark.slow
-def test_a_map_is_made_in_the_background_and_kept(bench, animals):
-    pytest.importorskip("umap")
+def test_a_map_is_made_in_the_background_and_kept(bench, animals, tmp_path, monkeypatch, environment):
+    """By another process, which finds a UMAP that does not compile first; tests/runs/test_maps.py has the real one."""
+    (tmp_path / "quick").mkdir()
+    (tmp_path / "quick" / "umap.py").write_text(QUICK_UMAP)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'quick'}{os.pathsep}{environment['PYTHONPATH']}")
+    monkeypatch.setattr("rpim.explorer.background.kind_of_map", lambda: "UMAP")
     background = Background(bench)
     assert bench.map_kind == "principal directions"
     before = bench.map
@@ -719,6 +734,7 @@ def test_a_map_is_made_in_the_background_and_kept(bench, animals):
     assert wait_for(background.mapping)["status"] == "done"
     assert bench.map_kind == "UMAP"
     assert bench.map.shape == before.shape
+    np.testing.assert_allclose(bench.map, 2 * leading(bench.refined, N_DIRECTIONS)[:, :2], rtol=1e-6)
     np.testing.assert_array_equal(Workbench(animals).map, bench.map)
     background.map()  # there is one, so that nothing is done
     assert background.mapping.status == "done"

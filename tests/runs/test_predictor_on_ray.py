@@ -96,12 +96,12 @@ def test_bad_rows_and_files_are_named(ray_here, run, tmp_path, small_blocks):
     broken[30, 3] = np.nan
     np.save(tmp_path / "new.npy", broken)
     with pytest.raises(InputError, match=r"new\.npy: X has NaN, missing or infinite values in 1 row \(30\)"):
-        predict_on_ray(run, tmp_path / "new.npy", tmp_path / "out", ray_here)
+        predict_on_ray(run, tmp_path / "new.npy", tmp_path / "out", 2)
     assert not (tmp_path / "out").exists()
     write_folder(tmp_path / "new")
     (tmp_path / "new" / "part-1.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"part-1\.parquet cannot be read"):
-        predict_on_ray(run, tmp_path / "new", tmp_path / "out", ray_here)
+        predict_on_ray(run, tmp_path / "new", tmp_path / "out", 1)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
 from torch import Tensor
 
 from rpim._common.errors import InputError, first_line
@@ -64,6 +63,8 @@ class RayEngine:
     """Rows on Ray workers, a shard each; see `Engine`."""
 
     def __init__(self, rows: Rows | ArrayLike, n_workers: int) -> None:
+        from sklearn.utils import check_array  # workers, which import this module, do without scikit-learn
+
         self.rows: Rows = (
             rows
             if isinstance(rows, RowFiles)
