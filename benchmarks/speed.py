@@ -217,11 +217,13 @@ def draw_growth(curves: dict[str, dict[str, tuple[list[int], list[float]]]], pat
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(curves), figsize=(11, 3.2), sharey=True, layout="constrained")
+    colours = dict(zip(curves["N"], ("#0072b2", "#e69f00", "#009e73"), strict=True))
     for panel, (name, by_method) in zip(panels, curves.items(), strict=True):
         for method, (sizes, seconds) in by_method.items():
-            panel.loglog(sizes, seconds, marker="o", base=2, label=method)
+            panel.loglog(sizes, seconds, marker="o", label=method, color=colours[method])
             panel.loglog(sizes, [seconds[0] * size / sizes[0] for size in sizes], ":", color="gray", linewidth=1)
-        panel.set_xticks(sizes, [str(size) for size in sizes])
+        panel.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize="small")
+        panel.minorticks_off()
         panel.set_xlabel("members of the committee" if name == "members" else name)
     panels[0].set_ylabel("CPU seconds")
     panels[0].set_yticks([10.0**i for i in range(-2, 3)], ["0.01", "0.1", "1", "10", "100"])
