@@ -427,8 +427,13 @@ def size_trust(shares: Tensor, noise: float) -> float:
     >>> round(size_trust(torch.tensor([0.4, 0.3, 0.2, 0.1]), noise=0.2), 2)
     0.85
     """
-    variation = float(shares.std() / shares.mean()) if len(shares) > 1 else 0.0
-    return 1.0 - (noise / variation) ** 2 if variation > noise else 0.0
+    found = variation(shares)
+    return 1.0 - (noise / found) ** 2 if found > noise else 0.0
+
+
+def variation(shares: Tensor) -> float:
+    """The coefficient of variation of some class sizes: their standard deviation over their mean."""
+    return float(shares.std() / shares.mean()) if len(shares) > 1 else 0.0
 
 
 def between_equal_and(shares: Tensor, trust: float) -> Tensor:

@@ -44,6 +44,7 @@ from rpim.core.committee import (
     propagate,
     raised,
     size_trust,
+    variation,
     vote_embedding,
 )
 from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
@@ -67,11 +68,10 @@ def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> tupl
     """The class sizes that members assume in turn, by the merged clusters that a training would start from."""
     rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
     start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
-    shares = estimated_shares(start.labels, start.prototypes)
-    variation = float(shares.std() / shares.mean())
-    if variation > UNEQUAL:
+    found = variation(estimated_shares(start.labels, start.prototypes))
+    if found > UNEQUAL:
         return ("estimated",)
-    return ("equal", "estimated") if variation > MAYBE_UNEQUAL else ("equal",)
+    return ("equal", "estimated") if found > MAYBE_UNEQUAL else ("equal",)
 
 
 @dataclass(frozen=True)
