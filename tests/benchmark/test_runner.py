@@ -284,6 +284,7 @@ def planned(names=("a", "b"), seeds="0,1"):
     return planned_cells(dataclasses.replace(plan, studies=(Study("test", "Test", methods),)))
 
 
+@pytest.mark.slow
 def test_cells_are_kept_and_not_run_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cells = planned()

@@ -300,6 +300,7 @@ def test_bold_is_escaped_inside_and_out():
     assert str(bold("2 ** 3")) == "2 ** 3"
 
 
+@pytest.mark.slow
 def test_without_the_extra_there_are_tables_and_one_line(benchmark, monkeypatch):
     monkeypatch.setattr(tables, "NEEDED", ("matplotlib", "no_such_package"))
     code, _, err = benchmark(save("b.npz"), "-o", "out", "--methods", "kmeans", "--seeds", "0")

@@ -311,6 +311,7 @@ def module(name, kind="sentence_transformers.models", path=""):
     return {"idx": 0, "name": "0", "path": path, "type": f"{kind}.{name}"}
 
 
+@pytest.mark.slow
 def test_texts_by_a_folder(text_model):
     encoder = open_encoder("texts", str(text_model))
     assert encoder.encode(["card sun"]).tolist() == [[0, 0.5, 0.5]]
@@ -366,6 +367,7 @@ def test_a_model_folder_with_pickled_weights(text_model, refused):
     refused("has its weights in pytorch_model.bin, a pickle, which is not loaded", "texts", str(text_model))
 
 
+@pytest.mark.slow
 def test_the_hash_of_a_model_folder_is_checked_before_it_is_loaded(text_model, monkeypatch, raises_input_error):
     said = open_encoder("texts", str(text_model)).metadata()
     save_file({"embedding.weight": torch.ones(3, 3)}, text_model / "model.safetensors")
@@ -373,6 +375,7 @@ def test_the_hash_of_a_model_folder_is_checked_before_it_is_loaded(text_model, m
     raises_input_error(encoder_of, "differ from those of the run", said, text_model)
 
 
+@pytest.mark.slow
 def test_a_text_encoder_of_the_hub_is_fetched_without_code(text_model, monkeypatch):
     asked = []
 
@@ -402,6 +405,7 @@ def test_the_weights_in_a_package_are_checked(monkeypatch, refused):
         )
 
 
+@pytest.mark.slow
 def test_texts_by_the_encoder_that_a_package_carries(offline):
     encoder = open_encoder("texts")
     assert encoder.name == "all-MiniLM-L6-v2"

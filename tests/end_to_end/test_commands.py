@@ -56,6 +56,16 @@ def finished(data, environment) -> tuple[Path, str, str]:
     return run, done.stdout, done.stderr
 
 
+@pytest.fixture(scope="module")
+def run(data, rpim_command) -> Path:
+    """A run of the same command in this process, which has its libraries imported."""
+    folder = data.with_name("run-here")
+    with pytest.raises(SystemExit) as end:
+        rpim_command([str(part) for part in ("discover", data, "-o", folder, *FAST, "--quiet")])
+    assert not end.value.code
+    return folder
+
+
 @pytest.mark.slow
 def test_discover_says_what_it_found_in_words(finished):
     run, out, err = finished
@@ -84,14 +94,14 @@ def test_discover_says_what_it_found_in_words(finished):
     assert "None of 105 labels is probably wrong." in out
     assert "nan" not in out.lower().split()
     assert "Accuracy on the unlabelled rows" not in out
+    assert json.loads((run / "run.json").read_text())["provenance"]["command"][:2] == ["rpim", "discover"]
 
 
-def test_discover_finds_the_blobs_and_keeps_given_labels(finished):
-    discovery = Discovery.load(finished[0])
+def test_discover_finds_the_blobs_and_keeps_given_labels(run):
+    discovery = Discovery.load(run)
     assert discovery.classes.tolist() == ["ant", "bee", "cat", "dog", "new-1", "new-2"]
     np.testing.assert_array_equal(discovery.labels[LABELS != ""], LABELS[LABELS != ""])
-    facts = json.loads((finished[0] / "run.json").read_text())
-    assert facts["provenance"]["command"][:2] == ["rpim", "discover"]
+    facts = json.loads((run / "run.json").read_text())
     assert facts["parameters"]["objective"]["trade_off"] == 0.1
 
 
@@ -143,8 +153,7 @@ def test_a_labels_file_takes_the_place_of_the_labels_in_the_data(command):
     np.testing.assert_array_equal(Discovery.load("run").given, LABELS)
 
 
-def test_predict_to_the_screen_and_to_files(finished, command):
-    run = finished[0]
+def test_predict_to_the_screen_and_to_files(run, command):
     np.save("new.npy", X[:20])
     code, out, err = command("predict", run, "new.npy")
     assert (code, err) == (0, "")
@@ -168,8 +177,7 @@ def test_predict_to_the_screen_and_to_files(finished, command):
     assert command("predict", run, "new.npy", "-o", "new.csv", "--overwrite")[0] == 0
 
 
-def test_classes_to_the_screen_and_to_files(finished, command):
-    run = finished[0]
+def test_classes_to_the_screen_and_to_files(run, command):
     code, out, err = command("classes", run)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
@@ -281,15 +289,15 @@ def test_suggestions_are_accepted_by_id_or_all_at_once(mislabelled, command, tmp
     assert [final[f"r{one.row}"] for one in (first, *others)] == [one.suggested for one in (first, *others)]
 
 
-def test_without_label_issues_one_sentence_says_so(finished, command):
-    assert command("classes", finished[0], "--label-issues") == (0, "None of 105 labels is probably wrong.\n", "")
-    assert command("classes", finished[0], "--label-issues", "-o", "none.csv") == (
+def test_without_label_issues_one_sentence_says_so(run, command):
+    assert command("classes", run, "--label-issues") == (0, "None of 105 labels is probably wrong.\n", "")
+    assert command("classes", run, "--label-issues", "-o", "none.csv") == (
         0,
         "The label issues are in none.csv.\n",
         "",
     )
     assert Path("none.csv").read_text() == "id,label,suggested,label_quality,confidence,text\n"
-    assert command("classes", finished[0], "--label-issues", "-o", "none.json") == (
+    assert command("classes", run, "--label-issues", "-o", "none.json") == (
         0,
         "The label issues are in none.json.\n",
         "",
@@ -394,17 +402,16 @@ def test_abstain_from_discover_to_predict_evaluate_and_export(data, command):
     assert all((float(row["outlier"]) > discovery.model.outlier_threshold_) == (row["label"] == "") for row in rows)
 
 
-def test_predict_refuses_rows_of_another_encoder(finished, command):
+def test_predict_refuses_rows_of_another_encoder(run, command):
     np.save("new.npy", X[:20, :5])
-    code, out, err = command("predict", finished[0], "new.npy")
+    code, out, err = command("predict", run, "new.npy")
     assert (code, out) == (2, "")
     assert err == (
         "rpim: The rows have 5 features but the model was fitted on rows of 8: embed them with the same encoder.\n"
     )
 
 
-def test_evaluate_in_words_and_as_json(finished, command):
-    run = finished[0]
+def test_evaluate_in_words_and_as_json(run, command):
     Path("truth.txt").write_text("\n".join(WORDS) + "\n")
     code, out, err = command("evaluate", run, "--truth", "truth.txt")
     assert (code, err) == (0, "")
@@ -422,8 +429,7 @@ def test_evaluate_in_words_and_as_json(finished, command):
     assert (code, err) == (2, "rpim: --metric 'v3' is unknown: did you mean v2?\n")
 
 
-def test_export(finished, command):
-    run = finished[0]
+def test_export(run, command):
     assert command("export", run, "-o", "all.csv") == (0, "The classes of the rows are in all.csv.\n", "")
     with open("all.csv", newline="") as file:
         rows = list(csv.DictReader(file))
