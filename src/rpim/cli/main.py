@@ -40,6 +40,21 @@ class OneLineErrors(TyperGroup):
     The exit code is 2 for bad input, 1 for failures and 130 for Ctrl-C.
     """
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; wrong usage is one line too, in the place of typer's box."""
+        if not extra.get("standalone_mode", True):
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except Exception as error:
+            # Newer versions of typer have their own copy of click, so the class may not be that of click.
+            if not hasattr(error, "format_message"):
+                raise
+            if type(error).__name__ != "NoArgsIsHelpError":  # rpim without a command has printed its help
+                echo(f"rpim: {_usage_error(error)}", err=True)
+            sys.exit(BAD_INPUT)
+        sys.exit(code)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; ``--ray`` without an address becomes ``--ray=local``, which typer cannot express."""
         ctx.meta[_TYPED] = args
@@ -60,6 +75,14 @@ class OneLineErrors(TyperGroup):
                 message = _with_command(message, error.options, ctx)
             echo(f"rpim: {message}", err=True)
             raise typer.Exit(code) from error
+
+
+def _usage_error(error: Any) -> str:
+    """What is wrong with the arguments, and where the right ones are listed."""
+    said = " ".join(error.format_message().split()).rstrip(".?")
+    context = getattr(error, "ctx", None)
+    command = f"rpim {context.info_name}" if context is not None and context.parent is not None else "rpim"
+    return f"{said}{'?' if 'Did you mean' in said else '.'} See {command} --help."
 
 
 def _with_address(args: list[str]) -> list[str]:

@@ -161,7 +161,7 @@ def _resume(head: Head, adam: dict[str, Adam], factors: Tensor | None, checkpoin
     return list(state.history)
 
 
-_EPSILON = 1e-6
+_DISTILLATION_EPSILON = 1e-6
 """Of Adam: directions in which the rows hardly differ have gradients of the size of rounding. With Adam's usual 1e-8 it
 takes full steps along them, and what the head says of rows of unseen classes hangs on the last bit."""
 SCHEDULE = Schedule(learning_rate=1e-2, weight_decay=4e-3, max_iter=50)
@@ -196,7 +196,10 @@ def distil(
         Probabilities; rows sum to one.
     """
     rows = InMemoryBlocks(x, torch.empty(0, dtype=torch.long, device=x.device), targets.shape[1], cache=False)
-    adam = {name: Adam(parameter, schedule.weight_decay, _EPSILON) for name, parameter in head.parameters.items()}
+    adam = {
+        name: Adam(parameter, schedule.weight_decay, _DISTILLATION_EPSILON)
+        for name, parameter in head.parameters.items()
+    }
     losses = []
     for _ in range(schedule.max_iter):
         head_pass = head.new_pass(rows.cache, rows.workspace)
