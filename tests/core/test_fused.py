@@ -25,8 +25,9 @@ def plain_backward(x, upstream, parameters):
     return {"B": d_b_matrix, "b": d_b}
 
 
-@pytest.fixture
-def problem(make_transform):
+@pytest.fixture(params=[48, 2], ids=["one panel", "three panels"])
+def problem(request, monkeypatch, make_transform):
+    monkeypatch.setattr("rpim.core.fused.PANEL", request.param)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(7, N_FEATURES, generator=generator, dtype=torch.float64)
     prototypes = torch.randn(N_CLASSES, N_FEATURES, generator=generator, dtype=torch.float64)

@@ -11,6 +11,9 @@ With A = I + B, the semantic bias is x' = r (Ax + b), where r = 1 / |Ax + b| is 
 where P_i is the gradient with respect to x_i' W^T and q_i = r_i^2 <P_i, x_i' W^T>. Compared with a plain forward and
 backward pass this saves one of three N x K x D products and all but two passes over an N x D matrix. The sums over rows
 (E, e, Q, g, s) are as small as the parameters.
+
+S and Q are symmetric, so that their products are computed for one of the two triangles alone, in panels of columns:
+about half of the operations.
 """
 
 from __future__ import annotations
@@ -22,6 +25,19 @@ from torch import Tensor
 
 from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import Gradients
+
+
+PANEL = 48
+"""Columns in a panel of S and Q: narrower ones save more operations, but small products are slower ones."""
+
+
+def panels(n_features: int) -> list[slice]:
+    """The columns, cut into panels.
+
+    >>> panels(100)
+    [slice(0, 48, None), slice(48, 96, None), slice(96, 100, None)]
+    """
+    return [slice(i, min(i + PANEL, n_features)) for i in range(0, n_features, PANEL)]
 
 
 class FusedPass:
@@ -40,7 +56,10 @@ class FusedPass:
         self._a = parameters["B"] + torch.eye(d, dtype=prototypes.dtype, device=prototypes.device)  # (D, D)
         self._v = (prototypes @ self._a).mul_(temperature)  # (K, D)
         self._wb = (prototypes @ self._b).mul_(temperature)  # (K,)
+        self._panels = panels(d)
         self._s = self._a.T @ self._a  # (D, D)
+        for panel in self._panels:
+            self._s[panel.stop :, panel] *= 2.0  # x^T S x counts S_ij and S_ji, of which only the lower one is used
         self._ab = self._b @ self._a  # (D,)
         self._bb = self._b @ self._b
         self._norms: dict[int, Tensor] = {}
@@ -61,8 +80,10 @@ class FusedPass:
     def _r(self, x: Tensor, number: int) -> Tensor:
         """1 / |Ax + b| of each row, computed once and cached: it is one number per row. (n, 1)"""
         if number not in self._norms:
-            workspace = self._workspace.features[: len(x)] if self._workspace else None
-            squared = torch.mm(x, self._s, out=workspace).mul_(x).sum(dim=1)
+            product = self._workspace.features[: len(x)] if self._workspace else torch.empty_like(x)
+            for panel in self._panels:
+                torch.mm(x[:, panel.start :], self._s[panel.start :, panel], out=product[:, panel])
+            squared = product.mul_(x).sum(dim=1)
             squared += torch.addmv(self._bb, x, self._ab, alpha=2.0)
             self._norms[number] = squared.clamp_min_(torch.finfo(x.dtype).tiny ** 0.5).rsqrt_()[:, None]
         return self._norms[number]
@@ -76,7 +97,8 @@ class FusedPass:
         weighted = torch.mul(x, q, out=self._workspace.features[: len(x)] if self._workspace else None)  # (n, D)
         self._sums["E"].addmm_(p.T, x)
         self._sums["e"] += p.sum(dim=0)
-        self._sums["Q"].addmm_(weighted.T, x)
+        for panel in self._panels:
+            self._sums["Q"][panel, panel.start :].addmm_(weighted[:, panel].T, x[:, panel.start :])
         self._sums["g"] += weighted.sum(dim=0)
         self._sums["s"] += q.sum()
 
@@ -88,6 +110,7 @@ class FusedPass:
         """The gradient of each parameter, after the backward pass of all blocks."""
         e_x, e_1, q, g, s = self.sums()
         e_x, e_1 = e_x * self._tau, e_1 * self._tau
+        q = q.triu() + q.triu(1).T
         return {
             "prototypes": (e_x @ self._a.T).addr_(e_1, self._b),
             "B": (self._w.T @ e_x).sub_(self._a @ q).addr_(self._b, g, alpha=-1.0),
