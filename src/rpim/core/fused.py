@@ -27,7 +27,7 @@ from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import Gradients
 
 
-PANEL = 48
+PANEL = 64
 """Columns in a panel of S and Q: narrower ones save more operations, but small products are slower ones."""
 
 
@@ -35,7 +35,7 @@ def panels(n_features: int) -> list[slice]:
     """The columns, cut into panels.
 
     >>> panels(100)
-    [slice(0, 48, None), slice(48, 96, None), slice(96, 100, None)]
+    [slice(0, 64, None), slice(64, 100, None)]
     """
     return [slice(i, min(i + PANEL, n_features)) for i in range(0, n_features, PANEL)]
 

@@ -224,11 +224,12 @@ def plus_plus(
         if float(total) <= 0.0:  # every row coincides with a centroid
             picks = torch.randint(len(x), (n_candidates,), generator=generator).to(x.device)
         candidates = x[picks]  # (c, D)
-        away = torch.addmm(squared_norms[picks], x, candidates.T, alpha=-2.0).add_(squared_norms[:, None])
-        away = torch.minimum(away.clamp_min_(0.0), distance[:, None])  # (n, c)
-        best = int(away.sum(dim=0).argmin())
+        # A row for each candidate: columns would be too few for the vector units.
+        away = torch.addmm(squared_norms, candidates, x.T, alpha=-2.0).add_(squared_norms[picks, None])
+        away = torch.minimum(away.clamp_min_(0.0), distance)  # (c, n)
+        best = int(away.sum(dim=1).argmin())
         centroids[k] = candidates[best]
-        distance = away[:, best].contiguous()
+        distance = away[best]
     return centroids
 
 
