@@ -26,7 +26,6 @@ from torch import Tensor
 from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import Gradients
 
-
 PANEL = 64
 """Columns in a panel of S and Q: narrower ones save more operations, but small products are slower ones."""
 

@@ -145,7 +145,8 @@ def _central(rows: NDArray[np.int64], vectors: NDArray[np.float32], quota: int) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer distinct rows than clusters
         found = KMeans(quota, n_init=1, random_state=0).fit(vectors)
-    distances = np.linalg.norm(vectors - found.cluster_centers_[found.labels_], axis=1)
+    # Rounded: the two rows of a cluster of two are equally near, and the last bit must not choose between them.
+    distances = np.linalg.norm(vectors - found.cluster_centers_[found.labels_], axis=1).round(5)
     picked = []
     for cluster in np.argsort(-np.bincount(found.labels_, minlength=quota), kind="stable"):
         own = np.flatnonzero(found.labels_ == cluster)
