@@ -73,6 +73,7 @@ def test_a_failure_of_a_resumed_fit_is_not_blamed_on_its_checkpoint(interrupted_
     assert command(*interrupted_fit) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_rows_without_labels_become_groups_that_are_named_and_refitted(command):
     """From nothing labelled to named classes: discover, name two groups, refit."""
     random = np.random.RandomState(0)

@@ -107,6 +107,7 @@ FOREIGN = {"--head", "--n-"}  # of ray start, and half of an option
 PROSE = {"on", "only", "instead", "features", "can"}  # "only rim and rpim can": no commands
 
 
+@pytest.mark.slow
 def test_every_command_and_option_that_a_message_names_exists():
     assert named_but_missing("rpim embde, or rpim classes RUN --no-labels") == ["rpim embde", "--no-labels"]
     assert named_but_missing("give --nosuch") == ["--nosuch"]

@@ -41,6 +41,7 @@ def test_an_extended_run_has_the_features_of_all_its_rows(extended, animals_feat
     assert sorted(os.listdir()) == ["animals.npz", "later.npz", "run", "run2"]
 
 
+@pytest.mark.slow
 def test_an_extended_run_is_explored_refitted_and_reported_with_a_map(extended, command, monkeypatch):
     bench = Workbench(extended)
     try:
@@ -56,6 +57,7 @@ def test_an_extended_run_is_explored_refitted_and_reported_with_a_map(extended, 
     assert 'id="map-data"' in (extended / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_extended_run_is_extended_again(extended, animals_features, command):
     FeatureSet.from_arrays(animals_features.X[40:60] - 0.01, ids=[f"last-{i}" for i in range(20)]).write("last.npz")
     assert command("extend", extended, "last.npz", "-o", "run3", "--quiet")[0] == 0

@@ -963,6 +963,7 @@ def test_labels_that_grow_in_memory_are_refused(tmp_path, monkeypatch, columns):
         read_labels(tmp_path / "y.parquet", np.arange(10_000), None)
 
 
+@pytest.mark.slow
 def test_the_time_for_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
     n = 20_000
     lines = [

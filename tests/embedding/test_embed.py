@@ -423,6 +423,7 @@ def test_a_run_from_somebody_else_runs_no_code(animals, refused, tmp_path, monke
     assert not (tmp_path / "longer").exists()
 
 
+@pytest.mark.slow
 def test_embed_command_refuses_in_one_sentence(refused, digits, lite0):
     Path("f.npz").write_bytes(b"mine")
     rpim.FeatureSet.from_arrays(np.eye(3), labels=["a", "b", ""]).write("f.parquet")

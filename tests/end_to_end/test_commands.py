@@ -111,6 +111,7 @@ def test_the_same_seed_gives_the_same_model(finished, data, command):
     assert Path("again/model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_integer_labels_pim_and_truth(command):
     np.savez("data.npz", features=X, labels=np.where((TRUTH < 4) & HALF, TRUTH, -1), truth=TRUTH)
     code, out, err = command(
@@ -269,6 +270,7 @@ def test_label_issues_to_the_screen_and_to_files(mislabelled, command):
         assert [row["id"] for row in csv.DictReader(file) if row["suggested"]] == [f"r{row}" for row in rows_of_issues]
 
 
+@pytest.mark.slow
 def test_suggestions_are_accepted_by_id_or_all_at_once(mislabelled, command, tmp_path):
     shutil.copytree(mislabelled[0], tmp_path / "run")
     first, *others = Discovery.load(tmp_path / "run").label_issues()
@@ -378,6 +380,7 @@ def test_warnings_of_a_fit_are_a_line_each_in_the_words_of_the_command(command):
     assert command("discover", "d.npz", "-o", "quiet", "--n-classes", 5, "--no-report", "-q") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_abstain_from_discover_to_predict_evaluate_and_export(data, command):
     code, out, err = command("discover", data, "-o", "run", *FAST, "--abstain", 0.1, "--n-members", 1)
     assert (code, err) == (0, "")
@@ -597,6 +600,7 @@ def test_an_output_that_exists(command):
     assert (code, "run exists already" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_full_disk(command, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -113,6 +113,7 @@ def test_equal_sizes_are_the_default(method, n_members, case):
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM])
+@pytest.mark.slow
 def test_a_committee_sees_a_long_tail(method, case):
     X, y, truth = case(LONG_TAIL)
     auto, equal = (
@@ -139,6 +140,7 @@ def test_sizes_at_the_start(sizes, expected, case):
     assert sizes_at_start(x, labels, 10, seed=0) == expected
 
 
+@pytest.mark.slow
 def test_classes_are_as_equal_as_the_members_find_them(case):
     """Sizes that fall by 3:1 do not show at the start, and must not be made equal at the end."""
     sizes = [60, 55, 50, 45, 40, 36, 32, 28, 24, 20]

@@ -230,6 +230,7 @@ def test_methods_that_need_labels_say_so(labels, problem):
 
 
 @pytest.mark.parametrize("method", [RPIM, PIM, RIM, TIM, KMeans])
+@pytest.mark.slow
 def test_rows_without_labels_are_clustered(method, problem):
     X, _, truth = problem
     model = method(6, random_state=0).fit(X)

@@ -60,6 +60,7 @@ def test_a_decision_comes_back_as_a_data_frame(animals):
     assert opened.decisions()["label"].tolist() == after["label"].tolist()  # the decisions are in the run folder
 
 
+@pytest.mark.slow
 def test_a_discovery_in_memory_is_saved_where_the_user_says_and_found_again(discovery, tmp_path, capsys):
     run = tmp_path / "run"
     with discovery.explore(run, open_browser=False) as opened:
@@ -117,6 +118,7 @@ def test_what_is_refused(discovery, animals, animals_features, raises_input_erro
     refused(rpim.explore, r"needs fastapi, which is not installed: pip install 'rpim\[explore\]'", animals)
 
 
+@pytest.mark.slow
 def test_in_a_notebook_the_cell_shows_the_page_and_elsewhere_the_browser(animals, monkeypatch):
     started = []
     monkeypatch.setattr("webbrowser.open", started.append)

@@ -283,6 +283,7 @@ def decided(animals, decide, command):
 SAID = "rpim: Using version 0 of {} (the first fit) with 2 decisions; --version N or --as-found gives another.\n"
 
 
+@pytest.mark.slow
 def test_every_command_says_which_version_it_used(decided, command):
     np.savetxt("truth.txt", Discovery.load(decided).labels, fmt="%s")
     calls = {

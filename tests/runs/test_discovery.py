@@ -557,6 +557,7 @@ def test_ctrl_c_while_saving_leaves_the_old_run(discovery, tmp_path, monkeypatch
     assert os.listdir(tmp_path) == ["run"]
 
 
+@pytest.mark.slow
 def test_text_that_is_not_unicode_is_one_sentence(tmp_path):
     features = FeatureSet.from_arrays(X, labels=INTS, texts=["\ud800"] * len(X))
     model = RPIM(5, max_iter=15, random_state=0).fit(features.rows(), INTS)

@@ -270,6 +270,7 @@ def endpoint(monkeypatch):
     server.server_close()
 
 
+@pytest.mark.slow
 def test_names_by_a_language_model(command, with_texts, endpoint):
     shutil.copy(Path(__file__).parents[2] / "examples" / "llm_names.py", "llm_names.py")
     code, out, err = command("discover", "texts.npz", "-o", "run", *FAST, "--n-members", 1, "--namer", "llm_names:name")
