@@ -233,6 +233,13 @@ def test_exports_as_found_leave_the_decisions_out(decided_run, command):
     assert "fox" not in Path("a.xml").read_text(encoding="utf-8")
 
 
+def test_an_export_writes_nothing_into_the_run(animals, command):
+    before = sorted(animals.rglob("*"))
+    assert command("export", animals, "-o", "a.json", "--format", "label-studio")[0] == 0
+    assert command("export", animals, "-o", "rows.csv", "--decisions")[0] == 0
+    assert sorted(animals.rglob("*")) == before
+
+
 def test_bad_input_is_refused_and_leaves_nothing(decided_run, refused, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     refused("--format 'coco' is unknown: ", "export", decided_run, "-o", "a", "--format", "coco")

@@ -149,7 +149,7 @@ def export_run(
         raise InputError(f"--images {images} is not a folder: give the folder of the images.")
     suffixes = [] if is_folder else [SUFFIXES[form]] if form else list(SUFFIXES.values())
     check_writable(target, None if is_folder else overwrite, suffixes=suffixes, is_folder=is_folder, parents=is_folder)
-    versions = Versions(run)
+    versions = Versions(run, create=False)
     with contextlib.closing(versions.store):
         if version is not None and version not in versions.numbers():
             raise InputError(f"{run} has no version {version}: it has 0 to {max(versions.numbers())}.")

@@ -56,6 +56,8 @@ class Store:
     Parameters
     ----------
     run : path of the run folder
+    create : bool
+        Create the database if the run has none; otherwise an empty one in memory takes its place.
 
     Raises
     ------
@@ -63,11 +65,12 @@ class Store:
         If the database cannot be read or is of a newer version; it is not changed.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *, create: bool = True) -> None:
         self.path = decisions_file(run)
         self._lock = threading.RLock()
+        where = self.path if create or self.path.exists() else ":memory:"
         with self._locked():
-            self._database = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
+            self._database = sqlite3.connect(where, timeout=10, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare()
             except BaseException:

@@ -116,6 +116,8 @@ class Versions:
     Parameters
     ----------
     run : path of the run folder
+    create : bool
+        Create the database of decisions if there is none; False to read only.
 
     Attributes
     ----------
@@ -128,13 +130,13 @@ class Versions:
         If it is not a run folder, of a newer version, or damaged, or its decisions cannot be read.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *, create: bool = True) -> None:
         self.run = run
         self.problems: dict[int, str] = {}
         self.rows, facts = _read(run)
         self._place = {name: row for row, name in enumerate(self.rows.ids.tolist())}
         self._versions = {0: self._version(0, run, self.rows, facts)}
-        self.store = Store(run)
+        self.store = Store(run, create=create)
         self.timeline = Timeline(self.store, lambda number: self[number].state)
 
     def __len__(self) -> int:
