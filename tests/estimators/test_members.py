@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim.core.checkpoint import pack, unpack
-from rpim.core.committee import KINDS
+from rpim.core.preprocessing import KINDS
 from rpim.estimators import members
 from rpim.estimators.members import N_FOLDS, SCHEDULE, Member, Trainer, label_folds, mean_history, plan_members
 

@@ -38,7 +38,6 @@ from rpim.core.committee import (
     calibrated_power,
     class_stability,
     collect_votes,
-    fit_representation,
     nearest_neighbors,
     neighbor_mean,
     propagate,
@@ -48,6 +47,7 @@ from rpim.core.committee import (
     vote_embedding,
 )
 from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
+from rpim.core.preprocessing import fit_representation
 from rpim.estimators.members import N_DIRECTIONS, Member, Trainer, train_from_clusters
 
 MAYBE_UNEQUAL, UNEQUAL = 0.42, 0.5

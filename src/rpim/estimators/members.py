@@ -14,10 +14,10 @@ from torch import Tensor
 
 from rpim._common.progress import Progress, parallel_map
 from rpim.core.checkpoint import MEMBER_FILE, Checkpoint, History, check_tensors, checked_history, pack, unpack
-from rpim.core.committee import KINDS, Representation, fit_representation, uses_labels
 from rpim.core.head import Head
 from rpim.core.kmeans import ClassSizes, merged_start
 from rpim.core.objective import Objective
+from rpim.core.preprocessing import KINDS, Representation, fit_representation, uses_labels
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 
