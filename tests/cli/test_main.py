@@ -33,8 +33,8 @@ def test_every_command_has_a_help_and_refuses_an_unknown_option(name, command):
     assert f"rpim {name}" in out or f"{name} [OPTIONS]" in out
     code, out, err = command(name, "--nosuch")
     assert (code, out) == (2, "")
-    assert err.startswith("rpim: No such option: --nosuch")  # with those that are spelled like it
-    assert err.endswith(f". See rpim {name} --help.\n")
+    assert re.match(r"rpim: No such option:? '?--nosuch", err)  # and those that are spelled like it
+    assert err.endswith(f" See rpim {name} --help.\n")
     assert err.count("\n") == 1
 
 
