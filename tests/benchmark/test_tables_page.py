@@ -295,6 +295,16 @@ def asks_for(html: str) -> list[str]:
     return [target for target in targets if not target.startswith(("#", "data:image/"))]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("empty", ["of_known", "of_others"])
+def test_a_histogram_without_rows_is_left_out(empty):
+    pytest.importorskip("matplotlib")
+    from rpim.benchmark.drawing import Leanings, draw_leanings
+
+    values = {name: np.array([-1.0, 0.5, 2.0]) for name in ("of_class", "of_known", "of_others")}
+    assert b"</svg>" in draw_leanings([Leanings("RPIM", **{**values, empty: np.empty(0)})], "a finch")
+
+
 def test_bold_is_escaped_inside_and_out():
     assert str(bold("a<**b&**>**c**")) == "a&lt;<b>b&amp;</b>&gt;<b>c</b>"
     assert str(bold("2 ** 3")) == "2 ** 3"

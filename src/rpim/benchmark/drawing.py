@@ -203,7 +203,8 @@ def draw_leanings(panels: Sequence[Leanings], name: str) -> bytes:
         for ax, one in zip(axes, panels, strict=True):
             if len(one.of_others):
                 ax.hist(one.of_others, bins, density=True, histtype="step", color=QUIET, linewidth=1.1)
-            ax.hist(one.of_known, bins, density=True, histtype="stepfilled", color=KNOWN, alpha=0.55)
+            if len(one.of_known):  # none where every row of the known classes is labelled
+                ax.hist(one.of_known, bins, density=True, histtype="stepfilled", color=KNOWN, alpha=0.55)
             ax.hist(one.of_class, bins, density=True, histtype="stepfilled", color=UNKNOWN, alpha=0.65)
             ax.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
             confused = f"{100 * (one.of_class > 0).mean():.0f} %"
