@@ -145,7 +145,7 @@ def steps_once(task: dict[str, object]) -> dict[str, object]:
     rows, codes = RowFiles(str(task["rows"]), memory=str(task["memory"])), np.load(str(task["labels"]))
     preprocess = Preprocessing(normalize=True, components=None, device=torch.device("cpu"))
     prototypes = preprocess(rows[:N_CLASSES])
-    memory = bytes_for_rows(rows, min(SAMPLE_ROWS, len(rows)), N_CLASSES)
+    memory = bytes_for_rows(rows, min(SAMPLE_ROWS, len(rows)))
     blocks = StreamedBlocks(rows, codes, N_CLASSES, N_FEATURES, preprocess, preprocess.device, memory=memory)
     head = Head(prototypes, TRANSFORMS[h].initial(prototypes))
     times = [(time.perf_counter(), time.process_time())]

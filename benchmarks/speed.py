@@ -266,7 +266,7 @@ def memory_of_a_fit(n: int, d: int, k: int, cached: bool) -> float:
     X, y = rows_and_labels(n, d, k)
     RPIM(2, n_members=1, max_iter=2).fit(X[:100], np.arange(100) % 3 - 1)
     if not cached:
-        problem.default_memory_budget = lambda: 0
+        problem.caches_probabilities = lambda *_: False
     before = peak_memory_mb()
     RPIM(k, n_members=1, max_iter=2, random_state=0).fit(X, y)
     return peak_memory_mb() - before

@@ -15,6 +15,7 @@ from rpim.core.kmeans import (
     GCD_RULE,
     PIM_RULE,
     Rule,
+    _seeds,
     _ward,
     estimated_shares,
     kmeans,
@@ -261,7 +262,8 @@ def test_no_rows_by_clusters_by_features_intermediate():
 
 
 def ward(points, sizes, n_known, n_clusters):
-    return _ward(np.array(points, dtype=float)[:, None], np.array(sizes, dtype=float), n_known, n_clusters)[:, 0]
+    points, sizes = torch.tensor(points, dtype=torch.float64)[:, None], torch.tensor(sizes, dtype=torch.float64)
+    return _ward(points, sizes, n_known, n_clusters)[:, 0].numpy()
 
 
 def test_ward_by_hand():
@@ -279,10 +281,55 @@ def test_ward_keeps_known_classes_apart_and_in_their_place():
 @pytest.mark.parametrize("seed", range(5))
 def test_ward_without_known_classes_is_scipys(seed):
     points = np.random.RandomState(seed).randn(40, 3)
-    found = _ward(points.copy(), np.ones(40), 0, 7)
+    found = _ward(torch.from_numpy(points), torch.ones(40, dtype=torch.float64), 0, 7).numpy()
     labels = fcluster(linkage(points, "ward"), 7, "maxclust")
     expected = np.stack([points[labels == k].mean(axis=0) for k in range(1, 8)])
     np.testing.assert_allclose(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
+
+
+def one_merge_at_a_time(points, sizes, n_known, n_clusters):
+    """Ward's merging as in the textbook: always the cheapest pair."""
+    clusters = [(c, s, i < n_known) for i, (c, s) in enumerate(zip(points, sizes, strict=True))]
+    while len(clusters) > n_clusters:
+        pairs = [(i, j) for j in range(len(clusters)) for i in range(j) if not (clusters[i][2] and clusters[j][2])]
+
+        def cost(pair):
+            (a, m, _), (b, n, _) = (clusters[i] for i in pair)
+            return ((a - b) ** 2).sum() * m * n / (m + n)
+
+        i, j = min(pairs, key=cost)
+        (a, m, known), (b, n, _) = clusters[i], clusters.pop(j)
+        clusters[i] = ((m * a + n * b) / (m + n), m + n, known)
+    return torch.stack([c for c, _, _ in clusters])
+
+
+@pytest.mark.parametrize("n_known", [0, 1, 6])
+@pytest.mark.parametrize("seed", range(4))
+def test_ward_merges_pairs_at_once_with_the_result_of_one_at_a_time(monkeypatch, seed, n_known):
+    monkeypatch.setattr(centroids, "_BLOCK_ELEMENTS", 60)  # two or more rows of the costs in a block
+    points = torch.randn(30, 2, generator=seeded(seed), dtype=torch.float64)
+    sizes = torch.randint(1, 40, (30,), generator=seeded(seed)).double()
+    for n_clusters in (6, 7, 15, 29, 30):
+        expected = one_merge_at_a_time(points, sizes, n_known, n_clusters)
+        torch.testing.assert_close(_ward(points, sizes, n_known, n_clusters), expected)
+
+
+def test_many_seeds_are_drawn_in_proportion_to_the_rows_of_each_group(monkeypatch, blobs):
+    monkeypatch.setattr(centroids, "_MANY_SEEDS", 8)
+    x, truth = blobs([100, 300, 200, 400], n_features=8, seed=0)
+    seeds = _seeds(x, 20, seeded())
+    assert seeds.shape == (20, 8)
+    assert len(seeds.unique(dim=0)) == 20
+    is_row = (seeds[:, None] == x).all(dim=2)  # (20, N)
+    assert is_row.any(dim=1).all()
+    assert torch.bincount(truth[is_row.int().argmax(dim=1)]).tolist() == [2, 6, 4, 8]
+
+
+def test_many_seeds_among_hardly_more_rows(monkeypatch):
+    monkeypatch.setattr(centroids, "_MANY_SEEDS", 8)
+    x = torch.randn(23, 3, generator=seeded())
+    assert len(_seeds(x, 23, seeded()).unique(dim=0)) == 23
+    assert torch.isfinite(_seeds(torch.ones(40, 3), 30, seeded())).all()
 
 
 @pytest.mark.parametrize("seed", range(5))

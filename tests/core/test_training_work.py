@@ -18,8 +18,7 @@ from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, train
 from rpim.core.transforms import TRANSFORMS
-from rpim.estimators import members
-from rpim.estimators import problem as problem_module
+from rpim.estimators import infomax, members
 
 N, D, K, LABELLED = 2000, 64, 40, 400
 PIM = Objective(pseudo_labels=False, mixed_labels=False)
@@ -140,7 +139,7 @@ def test_the_whole_fit_with_little_memory_gives_the_same_classes(blobs, monkeypa
     monkeypatch.setattr(members, "InMemoryBlocks", lambda *a, cache: cached.append(cache) or real(*a, cache=cache))
     first = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached == [True] * 5, "four members, and one more that sees their votes"
-    monkeypatch.setattr(problem_module, "default_memory_budget", lambda: 4 * 8 * 180 * 6 - 1)
+    monkeypatch.setattr(infomax, "caches_probabilities", lambda *_: False)
     second = RPIM(6, n_members=4, random_state=0).fit(x.numpy(), y)
     assert cached[5:] == [False] * 5
     assert (first.labels_ == second.labels_).all()

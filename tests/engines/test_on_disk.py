@@ -102,20 +102,21 @@ def test_blocks_that_fit_stay_in_memory(problem, small_blocks, monkeypatch):
 def test_what_is_left_of_the_memory_is_for_rows(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((1000, 8), dtype=np.float16))
     ample, tight = (RowFiles(tmp_path / "x.npy", memory=memory) for memory in ("4GB", "500MB"))
-    assert 3_000_000_000 < bytes_for_rows(ample, 1000, 10) < 3_600_000_000 - 1000 * engine_base.BYTES_PER_ROW
-    assert bytes_for_rows(ample, 100_000, 10) < bytes_for_rows(ample, 1000, 10) - 99_000 * 8 * 10
-    assert bytes_for_rows(tight, 1000, 10) == 0
+    assert 3_000_000_000 < bytes_for_rows(ample, 1000) < 3_600_000_000 - 1000 * engine_base.BYTES_PER_ROW
+    assert bytes_for_rows(ample, 100_000) < bytes_for_rows(ample, 1000) - 99_000 * 8 * 10
+    assert bytes_for_rows(tight, 1000) == 0
 
 
-def test_the_more_classes_the_smaller_the_sample(tmp_path):
+def test_a_sample_has_enough_rows_of_each_class_or_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 1000)
     np.save(tmp_path / "x.npy", np.zeros((20_000, 4), dtype=np.float16))
-    rows, codes = RowFiles(tmp_path / "x.npy", memory="300MB"), np.full(20_000, -1)
-    few, many = (len(sample_within(rows, codes, n_classes, 0)) for n_classes in (10, 1000))
-    assert few == 20_000
-    assert 2000 < many < 7000
-    assert 24 * 1000 * many < 300e6, "six matrices of its probabilities fit"
-    with pytest.raises(InputError, match=r"and 10,000 classes need \d\.\dGB of memory at least, but 300MB were given"):
-        sample_within(rows, codes, 10_000, 0)
+    codes = np.full(20_000, -1)
+    rows = RowFiles(tmp_path / "x.npy", memory="200MB")
+    assert [len(sample_within(rows, codes, k, 0)) for k in (10, 40, 100, 500)] == [1000, 1000, 2500, 12_500]
+    tight = RowFiles(tmp_path / "x.npy", memory="147MB")
+    assert 200 < len(sample_within(tight, codes, 100, 0)) < 2500
+    with pytest.raises(InputError, match=r"and 10,000 classes need \d+MB of memory at least, but 147MB were given"):
+        sample_within(tight, codes, 10_000, 0)
 
 
 @pytest.mark.slow

@@ -16,8 +16,10 @@ from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.objective import Objective
+from rpim.core.sampling import sample_rows
 from rpim.core.training import matching_factor
 from rpim.data.row_files import RowFiles
+from rpim.engines import base as engine_base
 from rpim.estimators import RIM, TIM, committee, infomax
 from rpim.estimators.committee import LabelCheck
 from rpim.estimators.members import Trainer, label_folds, plan_members
@@ -383,6 +385,40 @@ def many():
     order = random.permutation(1200)
     X, truth = X[order], truth[order]
     return X, np.where((truth < 4) & (np.arange(1200) % 2 == 0), truth, -1), truth
+
+
+def needs(monkeypatch, n_rows):
+    """The memory that may be used is that of a committee whose members see so many rows."""
+    memory = engine_base.bytes_of_committee((1200, 10), n_rows, 6)
+    monkeypatch.setattr(engine_base, "default_memory_budget", lambda: memory)
+
+
+@pytest.mark.parametrize(("n_rows", "seen"), [(600, 600), (599, 300), (300, 300), (299, 150), (150, 150)])
+def test_members_see_fewer_rows_where_memory_is_short(many, small_committee, monkeypatch, n_rows, seen):
+    X, y, _ = many
+    needs(monkeypatch, n_rows)
+    found = []
+    monkeypatch.setattr(infomax, "sample_rows", lambda codes, n, seed: found.append(n) or sample_rows(codes, n, seed))
+    model = RPIM(6, n_members=4, random_state=0).fit(X, y)
+    assert set(found) == {seen}
+    assert model.n_members_ == 4
+
+
+def test_without_memory_for_a_committee_there_is_a_single_fit_and_a_warning(many, small_committee, monkeypatch):
+    X, y, truth = many
+    needs(monkeypatch, 149)
+    with pytest.warns(
+        UserWarning, match=r"committee of 6 classes needs \d+MB of memory, and \d+MB may be used: this"
+    ):
+        model = RPIM(6, random_state=0).fit(X, y)
+    assert model.n_members_ == 1
+    assert not hasattr(model, "stability_")
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], known=range(4)).all > 0.95
+    with pytest.raises(InputError, match="may be used: give n_members=1, or a smaller n_classes"):
+        RPIM(6, n_members=4).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RPIM(6, n_members=1, random_state=0).fit(X, y)  # as asked for
 
 
 def test_with_more_rows_than_members_see_all_rows_are_trained_on(many, small_committee, monkeypatch):

@@ -6,7 +6,7 @@ from rpim import RPIM, RowFiles
 from rpim._common.progress import Progress, progress_listener
 from rpim.core.training import Schedule
 from rpim.engines import base as engine_base
-from rpim.estimators.problem import TrainingProgress
+from rpim.estimators.problem import TrainingProgress, caches_probabilities
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ def test_steps_are_announced_as_they_are_needed(schedule, steps, announced):
         for _ in range(steps):
             training.step()
     assert heard[-1] == pytest.approx(steps / announced)
+
+
+def test_probabilities_are_kept_where_two_matrices_of_them_take_a_quarter_of_the_memory():
+    assert caches_probabilities(180, 6, memory=4 * 2 * 4 * 180 * 6)
+    assert not caches_probabilities(180, 6, memory=4 * 2 * 4 * 180 * 6 - 1)
 
 
 @pytest.mark.slow

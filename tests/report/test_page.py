@@ -189,7 +189,7 @@ def test_what_has_to_be_said_beside(seven):
 def of_committee(discovery, accuracy, **more):
     """As if the members of a committee of four had predicted the labels that they did not see so well."""
     model = copy.copy(discovery.model)
-    model.n_members_, model.expected_accuracy_, model.sample_rows_ = 4, accuracy, len(discovery)
+    model.n_members_, model.expected_accuracy_ = 4, accuracy
     return dataclasses.replace(discovery, model=model, assignments=dataclasses.replace(discovery.assignments, **more))
 
 
@@ -235,10 +235,8 @@ def test_curves_of_a_committee_are_means_unless_it_was_trained_on_many_rows(seve
     assert not run_facts.averages_members(seven)
     committee = with_issue(seven)
     assert run_facts.averages_members(committee)
-    committee.model.sample_rows_ = 5
+    committee.model.calibration_ = 1.2
     assert not run_facts.averages_members(committee)
-    committee.model.sample_rows_ = 7
-    assert run_facts.averages_members(committee)
 
 
 def test_the_estimate_is_in_the_second_sentence(seven):

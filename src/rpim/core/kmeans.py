@@ -7,16 +7,17 @@ never more than a block x K matrix.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 ClassSizes = Literal["equal", "estimated"]
 _SEED_ROWS = 20  # per cluster, from which the seeds of small clusters are drawn
+_MANY_SEEDS = 2000  # beyond, they are drawn group by group
+_GROUP_ROUNDS = 5  # of k-means for the groups
 _BLOCK_ELEMENTS = 1 << 21  # 8 MB of float32 distances per block, which stay in the last-level cache
 
 
@@ -137,43 +138,84 @@ def merged_clusters(
     used = sizes > 0
     if int(used.sum()) < n_clusters:  # fewer distinct rows than clusters: nothing to merge
         return plus_plus(unlabelled, (unlabelled * unlabelled).sum(dim=1), known, n_clusters, generator)
-    merged = _ward(centroids[used].double().cpu().numpy(), sizes[used].double().cpu().numpy(), len(known), n_clusters)
-    return torch.as_tensor(merged, dtype=x.dtype, device=x.device)
+    return _ward(centroids[used].double(), sizes[used].double(), len(known), n_clusters).to(x.dtype)
 
 
 def _small_clusters(x: Tensor, n_clusters: int, max_iter: int, generator: torch.Generator) -> Clustering:
     """k-means with seeds from a subset of the rows: seeding on all rows costs as much as the iterations."""
     some = x[torch.randperm(len(x), generator=generator)[: _SEED_ROWS * n_clusters].to(x.device)]
-    seeds = plus_plus(some, (some * some).sum(dim=1), x[:0], n_clusters, generator)
     no_labels = torch.empty(0, dtype=torch.long, device=x.device)
-    return _lloyd(x, (x * x).sum(dim=1), no_labels, seeds, max_iter, tol=0.0)
+    return _lloyd(x, (x * x).sum(dim=1), no_labels, _seeds(some, n_clusters, generator), max_iter, tol=0.0)
 
 
-def _ward(
-    centroids: NDArray[np.float64], sizes: NDArray[np.float64], n_known: int, n_clusters: int
-) -> NDArray[np.float64]:
-    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``, which keep their position."""
-    is_known = np.arange(len(sizes)) < n_known
-    squared = (centroids**2).sum(axis=1)
-    apart = np.maximum(squared[:, None] + squared - 2.0 * centroids @ centroids.T, 0.0)
-    cost = apart * (sizes[:, None] * sizes / (sizes[:, None] + sizes))  # increase of the sum of squared distances
-    cost[(is_known[:, None] & is_known) | np.eye(len(sizes), dtype=bool)] = np.inf
-    nearest = cost.argmin(axis=1)
-    for _ in range(len(sizes) - n_clusters):
-        i = int(cost[np.arange(len(sizes)), nearest].argmin())
-        i, j = sorted((i, int(nearest[i])))  # a known one comes first, and keeps its position
-        both = sizes[i] + sizes[j]
-        # The update of Lance and Williams: the costs of the merged cluster, from those of its two parts.
-        merged = ((sizes[i] + sizes) * cost[i] + (sizes[j] + sizes) * cost[j] - sizes * cost[i, j]) / (both + sizes)
-        merged[[i, j]] = np.inf
-        centroids[i] = (sizes[i] * centroids[i] + sizes[j] * centroids[j]) / both
-        sizes[i], sizes[j] = both, 0.0
-        cost[j] = cost[:, j] = np.inf
-        cost[i] = cost[:, i] = merged
-        stale = np.flatnonzero((nearest == i) | (nearest == j) | (cost[:, i] < cost[np.arange(len(sizes)), nearest]))
-        nearest[stale] = cost[stale].argmin(axis=1)
-        nearest[i] = cost[i].argmin()
-    return centroids[sizes > 0]
+def _seeds(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """k-means++; many seeds are drawn within groups of similar rows, about as many groups as seeds in each. (K, D)
+
+    A seed is then compared with the rows of its group alone, and the cost grows with the square root of the seeds.
+    """
+    if n_clusters <= _MANY_SEEDS:
+        return plus_plus(x, (x * x).sum(dim=1), x[:0], n_clusters, generator)
+    groups = _small_clusters(x, math.isqrt(n_clusters), _GROUP_ROUNDS, generator)
+    sizes = torch.bincount(groups.labels, minlength=len(groups.centroids))
+    # In proportion to the rows: the number of seeds up to the end of each group, rounded.
+    ends = (sizes.cumsum(0).double() * n_clusters / len(x)).round().long()
+    counts = ends.diff(prepend=ends.new_zeros(1))
+    parts = torch.split(x[torch.argsort(groups.labels, stable=True)], sizes.tolist())
+    drawn = zip(parts, counts.tolist(), strict=True)
+    return torch.cat([plus_plus(p, (p * p).sum(dim=1), x[:0], n, generator) for p, n in drawn if n])
+
+
+def _ward(centroids: Tensor, sizes: Tensor, n_known: int, n_clusters: int) -> Tensor:
+    """Merge clusters until ``n_clusters`` are left, never two of the first ``n_known``, which keep their position.
+
+    Clusters that are each other's nearest are merged at once: Ward's criterion is reducible, so that no other merge
+    comes between them (Murtagh, "A survey of recent advances in hierarchical clustering algorithms", 1983). The result
+    is that of one merge at a time in the order of their costs, but no cost matrix is stored or updated.
+    """
+    n_merges = len(sizes) - n_clusters
+    parent = torch.arange(len(sizes), device=sizes.device)
+    first, second, costs = parent[:0], parent[:0], sizes[:0]  # of every merge so far
+    c, s, names = centroids, sizes, parent.clone()  # of the clusters that are left
+    while n_merges > 0:
+        nearest, cost = _cheapest_merges(c, s, int((names < n_known).sum()))
+        # Mutual pairs are merged even if cheaper merges elsewhere may make them one too many: those are dropped below.
+        limit = costs.sort().values[n_merges - 1] if len(costs) >= n_merges else torch.inf
+        number = torch.arange(len(s), device=s.device)
+        i = torch.nonzero((nearest[nearest] == number) & (number < nearest) & (cost < limit)).flatten()
+        if len(i) == 0:
+            break
+        j = nearest[i]  # a known cluster is the first of the two, and keeps its position
+        first, second = torch.cat([first, names[i]]), torch.cat([second, names[j]])
+        costs = torch.cat([costs, cost[i]])
+        both = s[i] + s[j]
+        c = c.index_copy(0, i, (s[i, None] * c[i] + s[j, None] * c[j]) / both[:, None])
+        s = s.index_copy(0, i, both)
+        left = torch.ones_like(s, dtype=torch.bool).index_fill_(0, j, False)
+        c, s, names = c[left], s[left], names[left]
+    # Of a merge and the merges within it, the latter are cheaper, or as cheap and come first.
+    kept = torch.argsort(costs, stable=True)[:n_merges].sort().values
+    for i, j in zip(first[kept].tolist(), second[kept].tolist(), strict=True):
+        parent[parent == j] = i
+    _, member_of = torch.unique(parent, return_inverse=True)
+    weight = sizes.new_zeros(n_clusters).index_add_(0, member_of, sizes)
+    total = centroids.new_zeros(n_clusters, centroids.shape[1]).index_add_(0, member_of, centroids * sizes[:, None])
+    return total / weight[:, None]
+
+
+def _cheapest_merges(c: Tensor, sizes: Tensor, n_known: int) -> tuple[Tensor, Tensor]:
+    """The cluster whose merge with each increases the sum of squared distances least, and by how much. (n,), (n,)
+
+    Infinite between two of the first ``n_known``.
+    """
+    nearest, cost = torch.empty(len(c), dtype=torch.long, device=c.device), torch.empty_like(sizes)
+    squared = (c * c).sum(dim=1)
+    for rows in torch.split(torch.arange(len(c), device=c.device), max(1, _BLOCK_ELEMENTS // len(c))):
+        apart = torch.addmm(squared, c[rows], c.T, alpha=-2.0).add_(squared[rows, None]).clamp_min_(0.0)
+        apart.mul_(sizes[rows, None]).mul_(sizes).div_(sizes[rows, None] + sizes)  # (b, n)
+        apart[rows < n_known, :n_known] = torch.inf
+        apart.scatter_(1, rows[:, None], torch.inf)
+        cost[rows], nearest[rows] = torch.min(apart, dim=1)
+    return nearest, cost
 
 
 def nearest_centroid(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:

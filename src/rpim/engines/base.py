@@ -28,8 +28,10 @@ from rpim.data.row_files import READ_BYTES, RowFiles, row_blocks_of
 
 Rows = RowFiles | NDArray[np.floating]
 
-SAMPLE_ROWS = 200_000
-"""The largest sample on which the committee, or the start of a single fit, is computed."""
+SAMPLE_ROWS, SAMPLE_ROWS_PER_CLASS = 200_000, 25
+"""The largest sample on which the committee, or the start of a single fit, is computed: the larger of the two."""
+COMMITTEE_MATRICES = 6
+"""N x K matrices of float32 that it takes to combine a committee."""
 BLOCK_ROWS = 8192
 """Rows per block outside of the training."""
 BYTES_PER_ROW = 120
@@ -104,27 +106,38 @@ def sample_within(rows: Rows, codes: IntArray, n_classes: int, seed: int) -> Int
     """
     n_rows, n_features = rows.shape
     n_known = int(codes.max()) + 1
-    memory = rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
-    per_row, always = _bytes_per_sampled_row(n_features, n_classes), _bytes_of_any_fit(n_rows, n_features)
+    memory = memory_of(rows)
+    per_row, always = _bytes_per_sampled_row(n_features), _bytes_of_any_fit(n_rows, n_features)
     least = always + 2 * per_row * max(LABELLED_ROWS_PER_CLASS * n_known, 2 * n_classes)
     if memory < least:
         raise InputError(
             f"{n_rows:,} rows of {n_features} features and {n_classes:,} classes need {format_bytes(least)} of memory "
             f"at least, but {format_bytes(memory)} were given: give more, or a smaller n_classes."
         )
-    return sample_rows(codes, int(min(SAMPLE_ROWS, (memory - always) // (2 * per_row))), seed)
+    most = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CLASS * n_classes)
+    return sample_rows(codes, int(min(most, (memory - always) // (2 * per_row))), seed)
 
 
-def bytes_for_rows(rows: RowFiles, n_sampled: int, n_classes: int) -> int:
+def memory_of(rows: Rows) -> int:
+    """The memory budget of a fit of these rows, in bytes."""
+    return rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
+
+
+def bytes_of_committee(shape: tuple[int, int], n_members_see: int, n_classes: int) -> int:
+    """The memory budget of a fit whose members see that many rows: half of it is for the sample."""
+    return _bytes_of_any_fit(*shape) + 2 * 4 * COMMITTEE_MATRICES * n_members_see * n_classes
+
+
+def bytes_for_rows(rows: RowFiles, n_sampled: int) -> int:
     """The memory left for preprocessed rows beside a sample of that size."""
     n_rows, n_features = rows.shape
-    sample = n_sampled * _bytes_per_sampled_row(n_features, n_classes)
+    sample = n_sampled * _bytes_per_sampled_row(n_features)
     return max(0, rows.memory - PROCESS_BYTES - _bytes_of_any_fit(n_rows, n_features) - sample)
 
 
-def _bytes_per_sampled_row(n_features: int, n_classes: int) -> int:
-    """As read, preprocessed, projected, and half of what it takes to combine a committee: six N x K matrices."""
-    return 4 * (3 * n_features + 128) + 12 * n_classes
+def _bytes_per_sampled_row(n_features: int) -> int:
+    """As read, preprocessed, and projected."""
+    return 4 * (3 * n_features + 128)
 
 
 def _bytes_of_any_fit(n_rows: int, n_features: int) -> int:

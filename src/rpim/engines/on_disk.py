@@ -46,7 +46,7 @@ class OnDiskEngine:
             n_features,
             task.preprocess,
             task.x.device,
-            memory=bytes_for_rows(self.rows, len(task.x), n_classes),
+            memory=bytes_for_rows(self.rows, len(task.x)),
         )
         return train(blocks, head, task.objective, task.schedule, lambda *_: task.on_step(), task.checkpoint)
 

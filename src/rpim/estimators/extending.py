@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from rpim._common.errors import InputError, some
+from rpim._common.hardware import default_memory_budget
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import History
 from rpim.core.head import Head, least_fitting
@@ -262,7 +263,7 @@ def _train(model: InfoMaxEstimator, head: Head, problem: Problem, shares: Tensor
     schedule = model._schedule(found)
     problem.progress.stage("training")
     problem.progress.expect(schedule.max_iter)
-    cache = caches_probabilities(len(problem.x), problem.n_classes)
+    cache = caches_probabilities(len(problem.x), problem.n_classes, default_memory_budget())
     engine = InMemoryBlocks(problem.x, problem.labels, problem.n_classes, cache=cache)
     objective = model._training_objective(found, shares)
     return train(engine, head, objective, schedule, lambda *_: problem.progress.advance(1))

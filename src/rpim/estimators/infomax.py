@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from rpim._common.errors import InputError
+from rpim._common.hardware import format_bytes
 from rpim.core.checkpoint import START_FILE
 from rpim.core.head import Head
 from rpim.core.kmeans import PIM_RULE, ClassSizes, Start, merged_start, single_start
@@ -22,7 +23,7 @@ from rpim.core.sampling import sample_rows, select_exemplars
 from rpim.core.training import SCHEDULE as DISTILLATION
 from rpim.core.training import Schedule, distil, factor_rows, initial_head, matching_factor
 from rpim.data.labels import IntArray, column_slices
-from rpim.engines.base import Engine, first_block
+from rpim.engines.base import Engine, bytes_of_committee, first_block
 from rpim.estimators.base import DiscoveryEstimator
 from rpim.estimators.committee import LabelCheck, LabelIssue, combine, sizes_at_start, warn_of_disagreement
 from rpim.estimators.members import N_DIRECTIONS, Trainer, label_folds, mean_history, plan_members, train_members
@@ -45,7 +46,8 @@ from rpim.estimators.problem import (
 from rpim.estimators.search import paper_search
 
 COMMITTEE_ROWS = 50_000
-"""Largest number of rows that members see, or a hundred per class: their cost does not grow with the data."""
+"""Largest number of rows that members see, or a hundred per class: their cost does not grow with the data. Where that
+does not fit into memory, a half or a quarter; where a quarter does not fit, there is no committee."""
 
 
 class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
@@ -88,6 +90,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         checkpoint = problem.checkpoint
         saved = None if checkpoint is None else checkpoint.start()
         trains_on_all = self._trains_on_all_rows(problem)
+        spares_passes = self._resolved("n_members") > 1  # a single fit that was asked for is as published
         progress = TrainingProgress(
             problem.progress,
             step_cost(problem.x, problem.n_classes, self._resolved("h")) * problem.engine.shape[0] / len(problem.x),
@@ -106,10 +109,10 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         if checkpoint is not None and saved is None:
             checkpoint.save_start(*start.to_state(problem.generator))
         schedule = self._schedule(found)
-        objective = replace(self._training_objective(found, start.shares), pipelined=start.n_members > 1)
+        objective = replace(self._training_objective(found, start.shares), pipelined=spares_passes)
         copied = {name: value.clone() for name, value in head.tensors().items()}
         trained = Head.from_tensors(copied, head.transform_name, head.temperature)
-        if start.n_members > 1 and not problem.is_whole:
+        if spares_passes and not problem.is_whole:
             # After as many steps as it takes on a sample in memory, a few on all rows are enough.
             problem.progress.stage("training on a sample")
             problem.train_on_sample(trained, objective, schedule)
@@ -148,6 +151,13 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             found, search = paper_search(self, problem, found)
         if n_members > 1:
             return self._fit_committee(problem, n_members, found, search)
+        if self._lacks_memory(problem):
+            warnings.warn(
+                f"{self._too_many_classes(problem)}: this is a single fit, without stability, expected accuracy and "
+                "checked labels.",
+                UserWarning,
+                stacklevel=4,
+            )
         problem.progress.stage("finding a start")
         start = self._initial_clusters(problem)
         return TrainingStart(
@@ -163,8 +173,23 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
                 f"n_members={n_members} is larger than the number of rows ({len(problem.x)}): "
                 "give fewer; 16 do for most data."
             )
+        if self._lacks_memory(problem):
+            if self.n_members != AUTO and n_members > 1:
+                raise InputError(f"{self._too_many_classes(problem)}: give n_members=1, or a smaller n_classes.")
+            return 1
         # Where every row has a label, a committee has nothing to add.
         return n_members if len(problem.x) > len(problem.labels) else 1
+
+    def _lacks_memory(self, problem: FitProblem) -> bool:
+        """Whether there would be a committee, but it cannot be combined within the memory budget."""
+        return self._resolved("n_members") > 1 and not _rows_members_may_see(problem)
+
+    def _too_many_classes(self, problem: FitProblem) -> str:
+        needed = format_bytes(_bytes_of_committee(problem, parts=4))
+        return (
+            f"A committee of {problem.n_classes:,} classes needs {needed} of memory, "
+            f"and {format_bytes(problem.memory)} may be used"
+        )
 
     def _untrained_start(self, problem: FitProblem) -> TrainingStart:
         """A start with the tensors of this fit, of zeros; NaN where a number may be unknown."""
@@ -217,7 +242,8 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             self._training_objective(found),
             found.weight_decay,
             self._new_head,
-            cache=caches_probabilities(len(x), problem.n_classes),
+            # Each sees about half of the rows, and there is one per thread.
+            cache=caches_probabilities(len(x) * torch.get_num_threads() // 2, problem.n_classes, problem.memory),
             embeddings=problem.preprocess.columns,
         )
         h = self._resolved("h")
@@ -262,7 +288,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
 
     def _committee_rows(self, problem: FitProblem) -> Tensor | None:
         """Numbers of the rows that members see; None where they see all."""
-        most = max(COMMITTEE_ROWS, 100 * problem.n_classes)
+        most = _rows_members_may_see(problem)
         if len(problem.x) <= most:
             return None
         codes = np.full(len(problem.x), -1)
@@ -330,3 +356,20 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
                     float(check.confidence[i]),
                 )
             )
+
+
+def _rows_members_may_see(problem: FitProblem) -> int:
+    """The largest number of rows for a committee; zero where the memory does not allow one."""
+    fitting = (parts for parts in (1, 2, 4) if _bytes_of_committee(problem, parts) <= problem.memory)
+    parts = next(fitting, None)
+    return 0 if parts is None else _committee_size(problem.n_classes) // parts
+
+
+def _bytes_of_committee(problem: FitProblem, parts: int) -> int:
+    """The memory budget that a committee needs whose members see one of so many parts of the usual rows."""
+    n_rows = min(_committee_size(problem.n_classes) // parts, len(problem.x))
+    return bytes_of_committee(problem.engine.shape, n_rows, problem.n_classes)
+
+
+def _committee_size(n_classes: int) -> int:
+    return max(COMMITTEE_ROWS, 100 * n_classes)

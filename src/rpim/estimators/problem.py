@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rpim._common.errors import first_line
-from rpim._common.hardware import default_memory_budget
 from rpim._common.progress import Progress
 from rpim.core.checkpoint import Checkpoint, History, check_tensors
 from rpim.core.head import Head
@@ -23,7 +23,7 @@ from rpim.core.preprocessing import Preprocessing
 from rpim.core.row_blocks import InMemoryBlocks
 from rpim.core.training import Schedule, train
 from rpim.data.labels import IntArray
-from rpim.engines.base import Engine, TrainingTask
+from rpim.engines.base import Engine, TrainingTask, memory_of
 from rpim.estimators.committee import LabelCheck
 from rpim.estimators.objective import Hyperparameters
 
@@ -185,14 +185,19 @@ class FitProblem(Problem):
         """Whether `x` holds all rows, and not a sample of them."""
         return len(self.x) == self.engine.shape[0]
 
+    @cached_property
+    def memory(self) -> int:
+        """The memory budget of the fit, in bytes: the same at every point of it."""
+        return memory_of(self.engine.rows)
+
     def train_on_sample(self, head: Head, objective: Objective, schedule: Schedule) -> History:
         """Train the head on the rows of x alone, in place."""
-        cache = caches_probabilities(len(self.x), self.n_classes)
+        cache = caches_probabilities(len(self.x), self.n_classes, self.memory)
         return train(InMemoryBlocks(self.x, self.labels, self.n_classes, cache=cache), head, objective, schedule)
 
     def train(self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]) -> History:
         """Train the head on all rows, in place."""
-        cache = caches_probabilities(len(self.x), self.n_classes)
+        cache = caches_probabilities(len(self.x), self.n_classes, self.memory)
         task = TrainingTask(
             self.x, self.labels, self.codes, self.preprocess, objective, schedule, cache, on_step, self.checkpoint
         )
@@ -223,12 +228,12 @@ class TrainingProgress:
         self._progress.expect(steps * self._cost)
 
 
-def caches_probabilities(n_rows: int, n_classes: int) -> bool:
+def caches_probabilities(n_rows: int, n_classes: int, memory: int) -> bool:
     """Whether the probabilities of all rows are kept between the passes of a step, two N x K matrices of float32.
 
     They are where they take at most a quarter of the memory budget; otherwise each pass computes them again.
     """
-    return 8 * n_rows * n_classes <= default_memory_budget() // 4
+    return 8 * n_rows * n_classes <= memory // 4
 
 
 def step_cost(x: Tensor, n_classes: int, h: str) -> float:

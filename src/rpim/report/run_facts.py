@@ -16,7 +16,6 @@ from scipy.optimize import linear_sum_assignment
 from rpim._common.errors import in_halves, interval
 from rpim.data.labels import IntArray, unlabelled_rows
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.infomax import COMMITTEE_ROWS
 from rpim.metrics import contingency
 from rpim.report.pictures import png
 from rpim.runs.assignments import class_codes
@@ -124,9 +123,7 @@ def curves(discovery: Discovery) -> list[Curve]:
 def averages_members(discovery: Discovery) -> bool:
     """Whether the curves are means over the committee; not if the head was then trained on all rows."""
     model = discovery.model
-    n_rows, n_members = len(discovery), getattr(model, "n_members_", 1)
-    all_seen = n_rows <= max(COMMITTEE_ROWS, 100 * len(discovery.classes))
-    return bool(n_members > 1 and all_seen and getattr(model, "sample_rows_", n_rows) == n_rows)
+    return bool(getattr(model, "n_members_", 1) > 1 and getattr(model, "calibration_", 1.0) == 1.0)
 
 
 def parameters(model: DiscoveryEstimator) -> list[Parameter]:
