@@ -407,9 +407,7 @@ def test_members_see_fewer_rows_where_memory_is_short(many, small_committee, mon
 def test_without_memory_for_a_committee_there_is_a_single_fit_and_a_warning(many, small_committee, monkeypatch):
     X, y, truth = many
     needs(monkeypatch, 149)
-    with pytest.warns(
-        UserWarning, match=r"committee of 6 classes needs \d+MB of memory, and \d+MB may be used: this"
-    ):
+    with pytest.warns(UserWarning, match=r"committee of 6 classes needs \d+MB of memory, and \d+MB may be used: this"):
         model = RPIM(6, random_state=0).fit(X, y)
     assert model.n_members_ == 1
     assert not hasattr(model, "stability_")
