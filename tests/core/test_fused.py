@@ -25,7 +25,7 @@ def plain_backward(x, upstream, parameters):
     return {"B": d_b_matrix, "b": d_b}
 
 
-@pytest.fixture(params=[64, 2], ids=["one panel", "three panels"])
+@pytest.fixture(params=[128, 2], ids=["one panel", "three panels"])
 def problem(request, monkeypatch, make_transform):
     monkeypatch.setattr("rpim.core.fused.PANEL", request.param)
     generator = torch.Generator().manual_seed(0)

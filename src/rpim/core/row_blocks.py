@@ -33,7 +33,22 @@ class Workspace(NamedTuple):
     """Memory for the results of one block, reused by every block and step: allocating costs more than a pass."""
 
     classes: Tensor  # (block, K)
-    features: Tensor  # (block, D)
+    wide: Tensor  # (block, padded(K) + D)
+
+    @classmethod
+    def like(cls, classes: Tensor, n_features: int) -> Workspace:
+        """For blocks of as many rows and classes as these."""
+        n_rows, n_classes = classes.shape
+        return cls(torch.empty_like(classes), classes.new_empty(n_rows, padded(n_classes) + n_features))
+
+
+def padded(n_classes: int) -> int:
+    """The width of a matrix with a column for each class and one more, as wide as products are fast.
+
+    >>> padded(77), padded(79), padded(80)
+    (80, 80, 96)
+    """
+    return -(-(n_classes + 1) // 16) * 16
 
 
 class RowBlocks(Protocol):
@@ -106,7 +121,7 @@ class InMemoryBlocks:
         self._slices = [slice(i, min(i + block, self.n_local_rows)) for i in range(0, self.n_local_rows, block)]
         size = self.n_local_rows if cache else block
         self.z, self.log_z = x.new_empty(size, n_classes), x.new_empty(size, n_classes)
-        self.workspace = Workspace(x.new_empty(block, n_classes), x.new_empty(block, self.n_features))
+        self.workspace = Workspace.like(x.new_empty(block, n_classes), self.n_features)
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""

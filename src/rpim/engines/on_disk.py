@@ -103,7 +103,7 @@ class StreamedBlocks:
         self._n_kept = 0
         empty = torch.empty(self._block, n_classes, device=device)
         self.z, self.log_z = empty, torch.empty_like(empty)
-        self.workspace = Workspace(torch.empty_like(empty), torch.empty(self._block, n_features, device=device))
+        self.workspace = Workspace.like(empty, n_features)
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block, always in the same order."""
