@@ -5,6 +5,7 @@
     python benchmarks/scale.py --folder SCRATCH --commands          rpim embed and predict, with and without two workers
     python benchmarks/scale.py --lost-node                          a machine of a cluster that is lost in the training
     python benchmarks/scale.py --classes 500 1000 2000              what grows with the number of classes
+    python benchmarks/scale.py --folder SCRATCH --discover 10000    rpim discover of --rows rows with so many classes
     python benchmarks/scale.py --data FOLDER --exact                the same numbers in memory, streamed and on workers
     python benchmarks/scale.py --data FOLDER --all-rows             what training on all rows adds to a committee
 
@@ -35,7 +36,7 @@ from sklearn.base import clone
 if TYPE_CHECKING:
     from rpim.estimators.infomax import InfoMaxEstimator
 
-N_FEATURES, N_CLASSES, N_KNOWN = 128, 200, 100
+N_FEATURES, N_CLASSES = 128, 200
 LABELLED = 0.5  # of the rows of known classes
 FIXED = {"n_members": 1, "n_init": 1}
 STEPS = {
@@ -46,22 +47,24 @@ STEPS = {
 """The steps that are timed: the transformation and the objective of each."""
 
 
-def make_rows(folder: Path, n_rows: int) -> tuple[Path, Path]:
-    """A file of rows and one of their labels, -1 where there is none."""
+def make_rows(folder: Path, n_rows: int, n_classes: int = N_CLASSES) -> tuple[Path, Path]:
+    """A file of rows and one of their labels, -1 where there is none; the first half of the classes is known."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, labels = folder / f"rows-{n_rows}.npy", folder / f"labels-{n_rows}.npy"
+    name = f"{n_rows}" if n_classes == N_CLASSES else f"{n_rows}-{n_classes}"
+    rows, labels = folder / f"rows-{name}.npy", folder / f"labels-{name}.npy"
     if labels.exists():
         return rows, labels
     random = np.random.default_rng(0)
-    centres = random.standard_normal((N_CLASSES, N_FEATURES), dtype=np.float32)
-    truth = random.integers(0, N_CLASSES, n_rows)
+    centres = random.standard_normal((n_classes, N_FEATURES), dtype=np.float32)
+    truth = random.integers(0, n_classes, n_rows)
+    np.save(folder / f"truth-{name}.npy", truth)
     out = np.lib.format.open_memmap(rows, "w+", np.float16, (n_rows, N_FEATURES))
     for start in range(0, n_rows, 100_000):
         part = truth[start : start + 100_000]
         noise = random.standard_normal((len(part), N_FEATURES), dtype=np.float32)
         out[start : start + 100_000] = centres[part] + 1.5 * noise
     out.flush()
-    labelled = (truth < N_KNOWN) & (random.random(n_rows) < LABELLED)
+    labelled = (truth < n_classes // 2) & (random.random(n_rows) < LABELLED)
     np.save(labels, np.where(labelled, truth, -1))
     return rows, labels
 
@@ -390,6 +393,29 @@ def many_classes(counts: list[int]) -> None:
         )
 
 
+def discover(folder: Path, n_rows: int, n_classes: int, memory: str) -> None:
+    """The whole of `rpim discover` on that many rows and classes: time, largest memory, accuracy."""
+    from rpim import Discovery, gcd_accuracy
+
+    rows, labels = make_rows(folder, n_rows, n_classes)
+    run = folder / f"run-{n_rows}-{n_classes}"
+    command = ["rpim", "discover", rows, "--labels", labels, "--n-classes", n_classes, "--memory", memory]
+    start = time.perf_counter()
+    process = subprocess.Popen([*map(str, command), "--output", str(run), "--overwrite"])
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status:
+        sys.exit(f"rpim discover ended with {os.waitstatus_to_exitcode(status)}")
+    discovery, y = Discovery.load(run), np.load(labels)
+    truth = np.load(str(labels).replace("labels-", "truth-"))
+    found = gcd_accuracy(truth[y < 0], discovery.assignments.labels[y < 0], range(n_classes // 2))
+    print(
+        f"{n_rows:,} rows, {n_classes:,} classes, --memory {memory}: {seconds:.0f} s, CPU "
+        f"{used.ru_utime + used.ru_stime:.0f} s, at most {used.ru_maxrss / 1e6:.2f} GB, "
+        f"{discovery.model.n_iter_} steps over all rows, {found}"
+    )
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -404,6 +430,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder of real embeddings")
     parser.add_argument("--exact", action="store_true")
     parser.add_argument("--classes", type=int, nargs="+", help="the cost of many classes")
+    parser.add_argument("--discover", type=int, metavar="CLASSES", help="a whole command")
     parser.add_argument("--all-rows", action="store_true", help="a committee of a quarter of the rows, then all rows")
     parser.add_argument("--data-sets", nargs="+", default=["banking77", "cub200"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6], help="of --all-rows")
@@ -416,6 +443,8 @@ def main() -> None:
         exact(given.data, given.data_sets)
     elif given.classes:
         many_classes(given.classes)
+    elif given.discover:
+        discover(given.folder, given.rows, given.discover, given.memory)
     elif given.all_rows:
         all_rows(given.data, given.data_sets, given.seeds)
     elif given.lost_node:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rpim._common.errors import InputError, first_line
+from rpim._common.progress import set_context
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +49,23 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.1f}GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f}MB"
 
 
+_limit: ContextVar[int | None] = ContextVar("limit", default=None)
+
+
+def memory_limit(n_bytes: int | None) -> AbstractContextManager[None]:
+    """Context in which this is the memory budget, for rows in memory as well; None for the default.
+
+    >>> with memory_limit(4_000_000_000):
+    ...     default_memory_budget()
+    4000000000
+    """
+    return set_context(_limit, n_bytes)
+
+
 def default_memory_budget() -> int:
     """`SHARE` of the memory that is free on this machine, or that this container may use, if that is less."""
-    return int(min([_free_memory(), *_cgroup_limits()]) * SHARE)
+    limit = _limit.get()
+    return int(min([_free_memory(), *_cgroup_limits()]) * SHARE) if limit is None else limit
 
 
 def bytes_of_fit(n_rows: int, n_features: int, itemsize: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rpim._common.errors import InputError, choose
-from rpim._common.hardware import as_bytes
+from rpim._common.hardware import as_bytes, memory_limit
 from rpim.cli.embed import EncoderNames, TextColumn, Weights
 from rpim.cli.report import NoReport, report_of_run
 from rpim.cli.terminal import (
@@ -108,7 +108,9 @@ def discover(
     trade_off: Annotated[
         float | None, typer.Option(help="lambda, the weight of the conditional entropy (default: 0.1).")
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default: 0.01).")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay (default: 0.01, less with over 200 classes).")
+    ] = None,
     beta: Annotated[
         float | None, typer.Option(help="Share of the pseudo-label in mixed labels, rpim only (default: 0.2).")
     ] = None,
@@ -211,7 +213,7 @@ def discover(
             check_problem(rows, data, n_classes, n_members, no_labels=no_labels)  # some may have been skipped
         features = rows
         checkpoint = checkpoint_of(model, features, output, overwrite=overwrite)
-        with _resumable(checkpoint, quiet=quiet):
+        with _resumable(checkpoint, quiet=quiet), memory_limit(budget):
             discovery = fit(model, features, data, checkpoint, spread, quiet=quiet)
             if name_class is not None:
                 discovery = named(discovery, name_class)

@@ -33,6 +33,7 @@ from rpim.estimators.objective import (
     Hyperparameters,
     InfoMaxObjective,
     InfoMaxParameters,
+    decay_among,
 )
 from rpim.estimators.problem import (
     CommitteeFindings,
@@ -94,7 +95,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         progress = TrainingProgress(
             problem.progress,
             step_cost(problem.x, problem.n_classes, self._resolved("h")) * problem.engine.shape[0] / len(problem.x),
-            self._schedule(self._hyperparameters()) if trains_on_all else Schedule(max_iter=0),
+            self._schedule(self._hyperparameters(problem.n_classes)) if trains_on_all else Schedule(max_iter=0),
         )
         if checkpoint is None or saved is None:
             start = self._start(problem)
@@ -146,7 +147,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
     def _start(self, problem: FitProblem) -> TrainingStart:
         """A distilled committee, or the initial head of a single fit."""
         n_members = self._n_members(problem)
-        found, search = self._hyperparameters(), Search()
+        found, search = self._hyperparameters(problem.n_classes), Search()
         if self._resolved("search") == "paper":
             found, search = paper_search(self, problem, found)
         if n_members > 1:
@@ -193,7 +194,11 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
 
     def _untrained_start(self, problem: FitProblem) -> TrainingStart:
         """A start with the tensors of this fit, of zeros; NaN where a number may be unknown."""
-        n_members, found, n_classes = self._n_members(problem), self._hyperparameters(), problem.n_classes
+        n_members, found, n_classes = (
+            self._n_members(problem),
+            self._hyperparameters(problem.n_classes),
+            problem.n_classes,
+        )
         if n_members == 1:
             prototypes = problem.x.new_zeros(n_classes, problem.x.shape[1])
             return TrainingStart(self._new_head(prototypes), found, shares=None)
@@ -262,7 +267,8 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         step = step_cost(x, problem.n_classes, h)
         problem.progress.expect(step * DISTILLATION.max_iter)
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
-        distil(x, combined.probabilities, head, on_step=lambda: problem.progress.advance(step))
+        schedule = replace(DISTILLATION, weight_decay=decay_among(problem.n_classes, DISTILLATION.weight_decay))
+        distil(x, combined.probabilities, head, schedule, on_step=lambda: problem.progress.advance(step))
         some = factor_rows(len(x))
         head.prototypes.mul_(matching_factor(head, x[some], combined.probabilities[some]))  # weight decay shrank them
         self.history_ = mean_history(members)

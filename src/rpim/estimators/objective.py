@@ -46,6 +46,20 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 """The training on all rows of each preset: until the classes of the rows settle, or as published."""
 
 DEFAULTS: dict[str, Any] = {"trade_off": 0.1, "class_sizes": "equal", "beta": 0.2, "weight_decay": 0.01}
+MANY_CLASSES = 200
+"""Beyond, weight decay falls with the number of classes."""
+
+
+def decay_among(n_classes: int, usual: float) -> float:
+    """The weight decay of a head with so many classes.
+
+    A prototype is held by the rows of its class, one part in K of the objective. With many classes a fixed weight decay
+    outweighs them: it shrinks the prototypes until new classes have no row left, and labels hold up the known ones.
+
+    >>> decay_among(100, 0.01), decay_among(1000, 0.01)
+    (0.01, 0.002)
+    """
+    return usual * min(1.0, MANY_CLASSES / n_classes)
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,8 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
     temperature : float
         tau, the factor of the logits.
     weight_decay : float or "auto"
-        L2 penalty of Adam. "auto" is 0.01, or the paper's search with ``preset="paper"``.
+        L2 penalty of Adam. "auto" is 0.01, and less with more than 200 classes, or the paper's search with
+        ``preset="paper"``.
     class_sizes : {"auto", "equal", "estimated"}
         Whether classes are assumed to be equally large, or as large as the initial clusters. With "auto" a committee
         assumes equal sizes as far as its members find them equal; a single fit assumes equal sizes.
@@ -281,12 +296,15 @@ class InfoMaxParameters(BaseEstimator):  # type: ignore[misc]
         published = self._published if self.preset == "paper" else {}
         return {**PRESETS[self.preset], **self._own_defaults, **published}.get(name, AUTO)
 
-    def _hyperparameters(self) -> Hyperparameters:
+    def _hyperparameters(self, n_classes: int) -> Hyperparameters:
         """The parameters as they were given, and the defaults of those that were not."""
         given = {name: self._resolved(name) for name in DEFAULTS}
         if not self._terms().mixed_labels:
             given["beta"] = 0.0
-        return Hyperparameters(**{name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()})
+        found = {name: DEFAULTS[name] if value == AUTO else value for name, value in given.items()}
+        if self._given("weight_decay") == AUTO and self.preset != "paper":
+            found["weight_decay"] = decay_among(n_classes, found["weight_decay"])
+        return Hyperparameters(**found)
 
     def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         terms = self._terms()
