@@ -399,7 +399,17 @@ def discover(folder: Path, n_rows: int, n_classes: int, memory: str) -> None:
 
     rows, labels = make_rows(folder, n_rows, n_classes)
     run = folder / f"run-{n_rows}-{n_classes}"
-    command = ["rpim", "discover", rows, "--labels", labels, "--n-classes", n_classes, "--memory", memory]
+    command = [
+        Path(sys.executable).with_name("rpim"),
+        "discover",
+        rows,
+        "--labels",
+        labels,
+        "--n-classes",
+        n_classes,
+        "--memory",
+        memory,
+    ]
     start = time.perf_counter()
     process = subprocess.Popen([*map(str, command), "--output", str(run), "--overwrite"])
     _, status, used = os.wait4(process.pid, 0)

@@ -275,6 +275,9 @@ def test_the_memory_is_heeded_however_small_the_file(command, problem):
     code, out, err = command("discover", "rows.npy", "--labels", "labels.npy", *beside, "10KB")
     assert (code, out) == (2, "")
     assert "480 rows of 24 features and 12 classes need" in err
+    code, out, err = command("discover", "rows.npz", *beside, "50MB", "--n-members", 4)
+    assert (code, out) == (2, "")
+    assert "A committee of 12 classes needs 143MB of memory, and 50MB may be used: give --n-members 1" in err
     for data in (("rows.npy", "--labels", "labels.npy"), ("rows.npz",), ("texts.csv",)):
         code, out, err = command("discover", *data, *beside, "lots")
         assert (code, out) == (2, "")

@@ -10,7 +10,20 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils._param_validation import InvalidParameterError
 
-from rpim import GCD, PIM, RIM, RPIM, TIM, Discovery, FeatureSet, InfoMaxObjective, InputError, KMeans, gcd_scorer
+from rpim import (
+    GCD,
+    PIM,
+    RIM,
+    RPIM,
+    TIM,
+    Discovery,
+    FeatureSet,
+    InfoMaxObjective,
+    InputError,
+    KMeans,
+    gcd_accuracy,
+    gcd_scorer,
+)
 from rpim.estimators.objective import OBJECTIVE_DEFAULTS, nested_names
 
 METHODS = [RPIM, PIM, RIM, TIM]
@@ -272,3 +285,22 @@ def test_h_starts_as_the_identity_or_as_torch_draws_linear_layers(h, problem):
         assert float(value.abs().max()) <= width**-0.5 + 1e-6
         if value.ndim == 2:
             assert float(value.std()) == pytest.approx((3 * width) ** -0.5, rel=0.2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weight_decay_falls_with_many_classes_unless_it_is_given_or_published(method):
+    assert [method()._hyperparameters(k).weight_decay for k in (6, 200, 400, 1000)] == [0.01, 0.01, 0.005, 0.002]
+    given = method(objective=InfoMaxObjective(weight_decay=0.02))
+    assert given._hyperparameters(1000).weight_decay == 0.02
+    assert method(preset="paper")._hyperparameters(1000).weight_decay == 0.01
+
+
+@pytest.mark.slow
+def test_a_thousand_classes_keep_their_rows():
+    """With a weight decay of 0.01 all rows ended in known classes."""
+    random = np.random.default_rng(0)
+    truth = np.repeat(np.arange(800), 10)
+    X = random.standard_normal((800, 128))[truth] + 1.5 * random.standard_normal((8000, 128))
+    y = np.where((truth < 400) & (np.arange(8000) % 2 == 0), truth, -1)
+    model = RPIM(800, n_members=1, random_state=0).fit(X, y)
+    assert gcd_accuracy(truth[y < 0], model.labels_[y < 0], range(400)).unknown > 0.95
