@@ -33,11 +33,10 @@ import reference
 from protocol import DATA_SETS, Case, digits, load
 from rpim import PIM, RPIM, gcd_accuracy
 from rpim.benchmark.cell import peak_memory_mb
-from rpim.core.fused import panels
 from rpim.core.gradient import gradient
 from rpim.core.head import Head
 from rpim.core.objective import Objective
-from rpim.core.row_blocks import InMemoryBlocks, block_rows
+from rpim.core.row_blocks import InMemoryBlocks, block_rows, padded
 from rpim.core.transforms import TRANSFORMS
 from rpim.estimators import problem
 
@@ -147,17 +146,26 @@ def bare_products(n: int, d: int, k: int, h: str) -> Callable[[], object]:
     return lambda: (x @ w.T, x @ s, g.T @ x, x.T @ x, w @ s, s.T @ s, w @ s.T, w.T @ w, s @ s)
 
 
-def panels_against_whole(d: int) -> float:
-    """How many times as fast x S and Q are as one triangle in panels, for a block of rows, as `core.fused` does."""
-    n = block_rows(1, d, 10**6)
-    x, weighted, s, out, q = (torch.randn(*shape) for shape in ((n, d), (n, d), (d, d), (n, d), (d, d)))
+def wide_against_apart(d: int, k: int) -> float:
+    """How many times as fast the products of a block with its rows are as one wide product, as in `core.fused`."""
+    n = block_rows(k, d, 10**6)
+    x, w, p, s, weighted = (torch.randn(*shape) for shape in ((n, d), (k, d), (n, k), (d, d), (n, d)))
+    width = padded(k) + d
+    all_w, all_p = torch.randn(width, d), torch.randn(n, width)
+    logits, product, e, q = torch.empty(n, k), torch.empty(n, d), torch.zeros(k, d), torch.zeros(d, d)
+    out, sums = torch.empty(n, width), torch.zeros(width, d)
 
-    def in_panels() -> None:
-        for panel in panels(d):
-            torch.mm(x[:, panel.start :], s[panel.start :, panel], out=out[:, panel])
-            q[panel, panel.start :].addmm_(weighted[:, panel].T, x[:, panel.start :])
+    def apart() -> None:
+        torch.mm(x, w.T, out=logits)
+        torch.mm(x, s, out=product)
+        e.addmm_(p.T, x)
+        q.addmm_(weighted.T, x)
 
-    return clock(lambda: (torch.mm(x, s, out=out), q.addmm_(weighted.T, x)), 21) / clock(in_panels, 21)
+    def wide() -> None:
+        torch.mm(x, all_w.T, out=out)
+        sums.addmm_(all_p.T, x)
+
+    return clock(apart, 51) / clock(wide, 51)
 
 
 def compare_steps() -> None:
@@ -179,8 +187,9 @@ def compare_steps() -> None:
             ratios = [clock(step, 5) / clock(bare, 5) for _ in range(7)]
             found.append(f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
         print(f"| {name} | {n} x {d}, {k} | {found[0]} | {found[1]} |", flush=True)
-    for d in (128, 256, 384, 1280):
-        print(f"The products of h with {d} directions are {panels_against_whole(d):.1f} times as fast in panels.")
+    for k in (77, 150, 200):
+        ratio = wide_against_apart(128, k)
+        print(f"With 128 directions and {k} classes, one wide product is {ratio:.2f} times as fast as two.")
     x, w = torch.randn(10_003, 384), torch.randn(77, 384)
     low_x, low_w = x.bfloat16(), w.bfloat16()
     ratio = clock(lambda: low_x @ low_w.T) / clock(lambda: x @ w.T)
