@@ -910,3 +910,12 @@ def test_one_class_makes_no_tree_and_the_page_says_so(discovery, tmp_path):
     assert class_tree(alone) == []
     page = write_report(alone, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "There is no tree, because fewer than two classes have rows." in page
+
+
+def test_a_tree_of_many_classes_is_for_a_file(monkeypatch, tmp_path):
+    monkeypatch.setattr("rpim.report.facts.MAX_LEAVES", 8)
+    monkeypatch.setattr("rpim.report.page.MAX_LEAVES", 8)
+    found = many_classes([f"class-{k}" for k in range(9)])
+    page = write_report(found, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "because it would have more than 8 classes: <code>rpim export --hierarchy</code> writes it" in page
+    assert 'class="leaf"' not in page

@@ -26,6 +26,8 @@ from rpim.runs.hierarchy import Hierarchy, name_by_classes
 STEPS = 6
 """Shades of the cells."""
 MAX_LABEL_ISSUES = 20
+MAX_LEAVES = 2000
+"""A tree of more classes is not read, and its K x K distances would take most of the memory of a report."""
 CAPTION = 180
 """Maximum characters of a caption; file names are cut at their beginning."""
 
@@ -103,7 +105,9 @@ class TreeNode:
 
 
 def class_tree(discovery: Discovery) -> list[TreeNode]:
-    """The tree of the classes at the levels that people read; empty with fewer than two classes."""
+    """The tree of the classes at the levels that people read; empty with fewer than two classes, and with many."""
+    if len(discovery.classes) > MAX_LEAVES:
+        return []
     try:
         tree = discovery.hierarchy()
     except InputError:

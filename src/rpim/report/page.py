@@ -21,7 +21,16 @@ from rpim._version import __version__
 from rpim.data.feature_set import FeatureSet
 from rpim.estimators.infomax import InfoMaxEstimator
 from rpim.report import run_facts
-from rpim.report.facts import ByColumn, ClassFacts, by_column, class_facts, class_tree, label_issue_items, overview
+from rpim.report.facts import (
+    MAX_LEAVES,
+    ByColumn,
+    ClassFacts,
+    by_column,
+    class_facts,
+    class_tree,
+    label_issue_items,
+    overview,
+)
 from rpim.report.pictures import PageMap, Thumbnails, check_rows, colours, for_the_page, picture_sheet, quick_map
 from rpim.report.run_facts import Comparison, compare
 from rpim.runs.assignments import UNSTABLE
@@ -180,6 +189,7 @@ def render(
         new=new,
         known=known,
         tree=class_tree(discovery),
+        max_leaves=MAX_LEAVES,
         colours=colours(len(classes)),
         thumbnails=thumbnails,
         compared=compared,
