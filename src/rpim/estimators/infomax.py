@@ -92,10 +92,12 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         saved = None if checkpoint is None else checkpoint.start()
         trains_on_all = self._trains_on_all_rows(problem)
         spares_passes = self._resolved("n_members") > 1  # a single fit that was asked for is as published
-        progress = TrainingProgress(
-            problem.progress,
-            step_cost(problem.x, problem.n_classes, self._resolved("h")) * problem.engine.shape[0] / len(problem.x),
-            self._schedule(self._hyperparameters(problem.n_classes)) if trains_on_all else Schedule(max_iter=0),
+        uses_sample = spares_passes and not problem.is_whole
+        cost = step_cost(problem.x, problem.n_classes, self._resolved("h"))
+        schedule = self._schedule(self._hyperparameters(problem.n_classes))
+        on_sample, on_all = (
+            TrainingProgress(problem.progress, cost * share, schedule if trains else Schedule(max_iter=0))
+            for trains, share in ((uses_sample, 1.0), (trains_on_all, problem.engine.shape[0] / len(problem.x)))
         )
         if checkpoint is None or saved is None:
             start = self._start(problem)
@@ -113,13 +115,13 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         objective = replace(self._training_objective(found, start.shares), pipelined=spares_passes)
         copied = {name: value.clone() for name, value in head.tensors().items()}
         trained = Head.from_tensors(copied, head.transform_name, head.temperature)
-        if spares_passes and not problem.is_whole:
+        if uses_sample:
             # After as many steps as it takes on a sample in memory, a few on all rows are enough.
             problem.progress.stage("training on a sample")
-            problem.train_on_sample(trained, objective, schedule)
+            problem.train_on_sample(trained, objective, schedule, on_step=on_sample.step)
             schedule = replace(schedule, check_every=5)
         problem.progress.stage("training")
-        self.history_ = problem.train(trained, objective, schedule, on_step=progress.step)
+        self.history_ = problem.train(trained, objective, schedule, on_step=on_all.step)
         self.n_iter_ = len(self.history_)
         if start.n_members > 1:
             some = problem.x[factor_rows(len(problem.x))]

@@ -190,10 +190,13 @@ class FitProblem(Problem):
         """The memory budget of the fit, in bytes: the same at every point of it."""
         return memory_of(self.engine.rows)
 
-    def train_on_sample(self, head: Head, objective: Objective, schedule: Schedule) -> History:
+    def train_on_sample(
+        self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]
+    ) -> History:
         """Train the head on the rows of x alone, in place."""
         cache = caches_probabilities(len(self.x), self.n_classes, self.memory)
-        return train(InMemoryBlocks(self.x, self.labels, self.n_classes, cache=cache), head, objective, schedule)
+        rows = InMemoryBlocks(self.x, self.labels, self.n_classes, cache=cache)
+        return train(rows, head, objective, schedule, lambda *_: on_step())
 
     def train(self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]) -> History:
         """Train the head on all rows, in place."""
