@@ -228,7 +228,7 @@ def test_an_ended_server_leaves_all_decisions_in_one_file(animals, environment, 
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL),  # nohup, for one, ignores SIGHUP
     )
     try:
         while "127.0.0.1" not in process.stdout.readline():
@@ -259,6 +259,8 @@ def test_a_signal_that_comes_in_a_callback_of_the_garbage_collector_is_not_lost(
 
     monkeypatch.setattr("uvicorn.Server.run", run)
     monkeypatch.setattr("rpim.explorer.background.Background.map", lambda self: None)
+    if signal.getsignal(sent) is signal.SIG_IGN:  # under nohup, which the server respects
+        signal.signal(sent, signal.SIG_DFL)
     before = signal.getsignal(sent)
     with closing(Workbench(animals)) as bench, closing(listen(0)) as listening, pytest.raises(typer.Exit) as end:
         serve(bench, listening, open_browser=False)
