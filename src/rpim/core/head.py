@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rpim._common.hardware import row_blocks
 from rpim.core.fused import FusedPass
-from rpim.core.row_blocks import Workspace, padded
+from rpim.core.row_blocks import Workspace
 from rpim.core.transforms import CLASSES, Gradients, SemanticBias, Transform
 from rpim.data.labels import IntArray
 
@@ -138,13 +138,7 @@ class PlainPass:
         self._cache = cache
         self._workspace = workspace
         self._cached: dict[int, tuple[Tensor, Any]] = {}
-        n_classes, n_features = head.prototypes.shape
-        # Products are fast if their width is a multiple of 16.
-        self._w = head.prototypes.new_zeros(padded(n_classes), n_features)
-        self._w[:n_classes] = head.prototypes
-        self._d_w = torch.zeros_like(self._w)
         self._gradients = {name: torch.zeros_like(value) for name, value in head.parameters.items()}
-        self._gradients["prototypes"] = self._d_w[:n_classes]
 
     def _forward(self, x: Tensor, number: int) -> tuple[Tensor, Any]:
         found = self._cached.get(number)
@@ -156,22 +150,15 @@ class PlainPass:
 
     def logits(self, x: Tensor, number: int) -> Tensor:
         """tau * h(x) W^T of a block of rows. (n, K)"""
-        wide = self._wide(x)
-        torch.mm(self._forward(x, number)[0], self._w.T, out=wide)
+        x_new = self._forward(x, number)[0]
         workspace = self._workspace.classes[: len(x)] if self._workspace else None
-        return torch.mul(wide[:, : len(self._head.prototypes)], self._head.temperature, out=workspace)
-
-    def _wide(self, x: Tensor) -> Tensor:
-        """Memory for a column per class, and some more. (n, columns)"""
-        return self._workspace.wide[: len(x), : len(self._w)] if self._workspace else x.new_zeros(len(x), len(self._w))
+        return torch.mm(x_new, self._head.prototypes.T, out=workspace).mul_(self._head.temperature)
 
     def backward(self, x: Tensor, number: int, log_z: Tensor, gradient: Tensor) -> None:
         """Add to the gradients of the parameters, given d(objective)/d(logits) of the block."""
         x_new, saved = self._forward(x, number)
         head = self._head
-        wide = self._wide(x)
-        torch.mul(gradient, head.temperature, out=wide[:, : len(head.prototypes)])
-        self._d_w.addmm_(wide.T, x_new)
+        self._gradients["prototypes"].addmm_(gradient.T, x_new, alpha=head.temperature)
         if head.transform.parameters:
             d_x_new = (gradient @ head.prototypes).mul_(head.temperature)  # (n, D)
             head.transform.backward(x, x_new, saved, d_x_new, self._gradients)
