@@ -123,9 +123,9 @@ def memory_of(rows: Rows) -> int:
     return rows.memory if isinstance(rows, RowFiles) else default_memory_budget()
 
 
-def bytes_of_committee(shape: tuple[int, int], n_members_see: int, n_classes: int) -> int:
+def bytes_of_committee(shape: tuple[int, int], n_seen: int, n_classes: int) -> int:
     """The memory budget of a fit whose members see that many rows: half of it is for the sample."""
-    return _bytes_of_any_fit(*shape) + 2 * 4 * COMMITTEE_MATRICES * n_members_see * n_classes
+    return _bytes_of_any_fit(*shape) + 2 * 4 * COMMITTEE_MATRICES * n_seen * n_classes
 
 
 def bytes_for_rows(rows: RowFiles, n_sampled: int) -> int:

@@ -177,7 +177,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
                 "give fewer; 16 do for most data."
             )
         if self._lacks_memory(problem):
-            if self.n_members != AUTO and n_members > 1:
+            if self.n_members != AUTO:
                 raise InputError(f"{self._too_many_classes(problem)}: give n_members=1, or a smaller n_classes.")
             return 1
         # Where every row has a label, a committee has nothing to add.
