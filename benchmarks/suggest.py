@@ -7,7 +7,8 @@ FOLDER is that of benchmarks/protocol.py. After a first fit, n of its unlabelled
 with the same K follows; a label of an unknown class makes it a known one. A third of the unlabelled rows, drawn by the
 seed, is held out: no strategy may choose them, and accuracy is measured on them alone, so that every strategy is judged
 by the same rows, none of which was labelled. Held-out rows take part in the fits, without labels. Known and Unknown are
-those of the first fit. Cells that are done are not run again; the first fits are kept in ``--runs``.
+those of the first fit. "suggest in rounds" labels 50 rows at a time, each round chosen after a refit. Cells that are
+done are not run again; the first fits are kept in ``--runs``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cells import Cell, add_cell, is_done, read_cells
 from protocol import DATA_SETS, Case, kept_fit, load
-from rpim import RPIM, gcd_accuracy
+from rpim import RPIM, Discovery, FeatureSet, gcd_accuracy
 from rpim.runs.assignments import class_codes
 from rpim.runs.suggestions import choose_rows
 
 HELD_OUT = 1 / 3
-FirstFit = dict[str, np.ndarray]
+ROUND = 50  # labels between two refits: what `rpim suggest` gives at a time
+ROUNDS = "suggest in rounds"
+Fit = dict[str, Any]
 
 
 def held_out_rows(case: Case, seed: int) -> np.ndarray:
@@ -38,45 +42,52 @@ def held_out_rows(case: Case, seed: int) -> np.ndarray:
     return held_out
 
 
-def fit(case: Case, y: np.ndarray, n_members: int) -> RPIM:
-    """A committee of this size."""
+def refit(case: Case, labelled: np.ndarray, n_members: int) -> Discovery:
+    """A committee of this size, with the true labels of these rows too."""
+    y = case.y.copy()
+    y[labelled] = case.truth[labelled]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, y)
+        model = RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, y)
+    return Discovery.from_fit(model, FeatureSet.from_arrays(case.X, labels=y))
 
 
-def first_fit(case: Case, n_members: int, run: Path) -> FirstFit:
+def seen(case: Case, found: Discovery) -> Fit:
     """What the strategies see: the class of every row, its confidence, and its embedding."""
-    found = kept_fit(case, n_members, run)
-    codes = class_codes(found.labels, found.classes)
-    vectors = found.model.transform(case.X.astype(np.float32))
-    return {"labels": found.labels, "codes": codes, "confidence": found.confidence, "vectors": vectors}
+    return {
+        "labels": found.labels,
+        "codes": class_codes(found.labels, found.classes),
+        "confidence": found.confidence,
+        "vectors": found.model.transform(case.X.astype(np.float32)),
+        "n_known": len(found.model.known_classes_),
+    }
 
 
-def by_suggestion(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+def by_suggestion(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
     """The rule of `Discovery.suggest`."""
-    return rows[choose_rows(first["codes"][rows], first["confidence"][rows], n_known, n, first["vectors"][rows])]
+    return rows[choose_rows(fit["codes"][rows], fit["confidence"][rows], fit["n_known"], n, fit["vectors"][rows])]
 
 
-def without_features(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+def without_features(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
     """The same rule without embeddings, as for a run whose features are gone."""
-    return rows[choose_rows(first["codes"][rows], first["confidence"][rows], n_known, n)]
+    return rows[choose_rows(fit["codes"][rows], fit["confidence"][rows], fit["n_known"], n)]
 
 
-def at_random(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+def at_random(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
     """Any rows."""
     return np.random.RandomState(seed).permutation(rows)[:n]
 
 
-def least_confident(first: FirstFit, rows: np.ndarray, n: int, n_known: int, seed: int) -> np.ndarray:
+def least_confident(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
     """The rows with the lowest confidence."""
-    return rows[np.argsort(first["confidence"][rows], kind="stable")[:n]]
+    return rows[np.argsort(fit["confidence"][rows], kind="stable")[:n]]
 
 
-STRATEGIES: dict[str, Callable[[FirstFit, np.ndarray, int, int, int], np.ndarray]] = {
+STRATEGIES: dict[str, Callable[[Fit, np.ndarray, int, int], np.ndarray]] = {
     "suggest": by_suggestion,
     "random": at_random,
     "least confidence": least_confident,
+    ROUNDS: by_suggestion,
     "suggest without features": without_features,
 }
 
@@ -91,8 +102,10 @@ def measure(case: Case, labels: np.ndarray, held_out: np.ndarray) -> Cell:
 def table(cells: list[Cell]) -> str:
     """A row for each number of labels and data set: accuracies of the strategies, and gains over random choice."""
     names = [name for name in ("none", *STRATEGIES) if any(cell["strategy"] == name for cell in cells)]
-    lines = [f"| labels | data set | seeds | {' | '.join(names)} | gain | gain, all unlabelled rows |"]
-    lines.append("|---" * (5 + len(names)) + "|")
+    ours = [name for name in ("suggest", ROUNDS) if name in names]
+    gained = [f"gain, {name}{part}" for name in ours for part in ("", ", all unlabelled rows")]
+    lines = [f"| labels | data set | seeds | {' | '.join(names + gained)} |"]
+    lines.append("|---" * (3 + len(names) + len(gained)) + "|")
     gains: dict[int, list[list[float]]] = {}
     for n, data_set in sorted({(cell["n"], cell["data_set"]) for cell in cells if cell["n"]}):
         of_seed = {
@@ -100,19 +113,20 @@ def table(cells: list[Cell]) -> str:
             for cell in cells
             if cell["data_set"] == data_set and cell["n"] in (0, n)
         }
-        seeds = [s for name, s in of_seed if name == "suggest" and ("random", s) in of_seed]
+        seeds = [s for name, s in of_seed if name == "random" and all((one, s) in of_seed for one in ours)]
         if not seeds:
             continue
         shown = [_shares([of_seed[name, s] for s in seeds if (name, s) in of_seed], len(seeds)) for name in names]
         gain = [
-            100 * float(np.mean([of_seed["suggest", s][part] - of_seed["random", s][part] for s in seeds]))
+            100 * float(np.mean([of_seed[name, s][part] - of_seed["random", s][part] for s in seeds]))
+            for name in ours
             for part in ("all", "all_unlabelled")
         ]
         gains.setdefault(n, []).append(gain)
-        lines.append(f"| {n} | {data_set} | {len(seeds)} | {' | '.join(shown)} | {gain[0]:+.1f} | {gain[1]:+.1f} |")
+        lines.append(f"| {n} | {data_set} | {len(seeds)} | {' | '.join(shown + [f'{one:+.1f}' for one in gain])} |")
     for n, of_sets in gains.items():
-        held_out, everywhere = np.mean(of_sets, axis=0)
-        lines.append(f"| {n} | mean | {' | ' * len(names)} | {held_out:+.1f} | {everywhere:+.1f} |")
+        mean = [f"{one:+.1f}" for one in np.mean(of_sets, axis=0)]
+        lines.append(f"| {n} | mean | {' | ' * len(names)} | {' | '.join(mean)} |")
     return "\n".join(lines)
 
 
@@ -130,7 +144,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--numbers", nargs="+", type=int, default=[200, 100, 50], help="how many labels are added")
-    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:3])
+    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:4])
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/suggest.jsonl"))
     parser.add_argument("--runs", type=Path, default=Path("build/fits"), help="where the first fits are kept")
@@ -142,19 +156,21 @@ def main() -> None:
             continue
         case = load(chosen.data, data_set, seed)
         held_out = held_out_rows(case, seed)
-        first = first_fit(case, chosen.members, chosen.runs / f"{data_set}-{seed}-{chosen.members}")
+        found = kept_fit(case, chosen.members, chosen.runs / f"{data_set}-{seed}-{chosen.members}")
+        first = seen(case, found)
         start = {**key, "strategy": "none", "n": 0}
         if not is_done(chosen.output, start):
             add_cell(chosen.output, {**start, **measure(case, first["labels"], held_out)})
-        rows = np.flatnonzero(case.hidden & ~held_out)
         for name in missing:
-            labelled = STRATEGIES[name](first, rows, n, len(case.known), seed)
-            y = case.y.copy()
-            y[labelled] = case.truth[labelled]
-            unknown = np.setdiff1d(case.truth[labelled], case.known)
+            fit, labelled = first, np.array([], dtype=np.int64)
             began = time.perf_counter()
-            model = fit(case, y, chosen.members)
-            cell = {**measure(case, model.labels_, held_out), "unknown_classes_labelled": len(unknown)}
+            while len(labelled) < n:
+                rows = np.setdiff1d(np.flatnonzero(case.hidden & ~held_out), labelled)
+                of_round = min(ROUND, n - len(labelled)) if name == ROUNDS else n
+                labelled = np.append(labelled, STRATEGIES[name](fit, rows, of_round, seed))
+                fit = seen(case, refit(case, labelled, chosen.members))
+            unknown = np.setdiff1d(case.truth[labelled], case.known)
+            cell = {**measure(case, fit["labels"], held_out), "unknown_classes_labelled": len(unknown)}
             add_cell(chosen.output, {**key, "strategy": name, "n": n, **cell, "seconds": time.perf_counter() - began})
     print(table([cell for cell in read_cells(chosen.output) if cell["seed"] in chosen.seeds]))
 

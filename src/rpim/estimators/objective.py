@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -46,8 +47,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 """The training on all rows of each preset: until the classes of the rows settle, or as published."""
 
 DEFAULTS: dict[str, Any] = {"trade_off": 0.1, "class_sizes": "equal", "beta": 0.2, "weight_decay": 0.01}
-MANY_CLASSES = 200
-"""Beyond, weight decay falls with the number of classes."""
+DECAY_CLASSES, SCALE_CLASSES = 300, 200
+"""With more classes weight decay falls, and the initial prototypes grow."""
 
 
 def decay_among(n_classes: int, usual: float) -> float:
@@ -57,9 +58,21 @@ def decay_among(n_classes: int, usual: float) -> float:
     outweighs them: it shrinks the prototypes until new classes have no row left, and labels hold up the known ones.
 
     >>> decay_among(100, 0.01), decay_among(1000, 0.01)
-    (0.01, 0.002)
+    (0.01, 0.003)
     """
-    return usual * min(1.0, MANY_CLASSES / n_classes)
+    return usual * min(1.0, DECAY_CLASSES / n_classes)
+
+
+def prototype_scale(n_classes: int) -> float:
+    """The factor of the initial prototypes of a head with so many classes.
+
+    The logit by which one class stands out among K grows with log K. At the centroids themselves the softmax over many
+    classes is nearly uniform, and the first steps lose new classes that the initial clusters had found.
+
+    >>> prototype_scale(100), round(prototype_scale(10_000), 2)
+    (1.0, 1.74)
+    """
+    return max(1.0, math.log(n_classes) / math.log(SCALE_CLASSES))
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
     temperature : float
         tau, the factor of the logits.
     weight_decay : float or "auto"
-        L2 penalty of Adam. "auto" is 0.01, and less with more than 200 classes, or the paper's search with
+        L2 penalty of Adam. "auto" is 0.01, and less with more than 300 classes, or the paper's search with
         ``preset="paper"``.
     class_sizes : {"auto", "equal", "estimated"}
         Whether classes are assumed to be equally large, or as large as the initial clusters. With "auto" a committee
@@ -335,7 +348,8 @@ class InfoMaxParameters(BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(0)
         transform = TRANSFORMS[terms.h].initial(prototypes, terms.rank, generator)
         transform = transform.randomized(generator) if terms.h_init == "random" else transform
-        return Head(prototypes.clone(), transform, terms.temperature)
+        scale = 1.0 if self.preset == "paper" else prototype_scale(len(prototypes))
+        return Head(prototypes * scale, transform, terms.temperature)
 
 
 def nested_names(kind: type[BaseEstimator], parameters: Mapping[str, Any]) -> dict[str, Any]:
