@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--numbers", nargs="+", type=int, default=[200, 100, 50], help="how many labels are added")
-    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:4])
+    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)[:3])
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/suggest.jsonl"))
     parser.add_argument("--runs", type=Path, default=Path("build/fits"), help="where the first fits are kept")

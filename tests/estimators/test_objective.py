@@ -289,10 +289,18 @@ def test_h_starts_as_the_identity_or_as_torch_draws_linear_layers(h, problem):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_weight_decay_falls_with_many_classes_unless_it_is_given_or_published(method):
-    assert [method()._hyperparameters(k).weight_decay for k in (6, 200, 400, 1000)] == [0.01, 0.01, 0.005, 0.002]
+    assert [method()._hyperparameters(k).weight_decay for k in (6, 300, 600, 1000)] == [0.01, 0.01, 0.005, 0.003]
     given = method(objective=InfoMaxObjective(weight_decay=0.02))
     assert given._hyperparameters(1000).weight_decay == 0.02
     assert method(preset="paper")._hyperparameters(1000).weight_decay == 0.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_initial_prototypes_grow_with_many_classes_unless_published(method):
+    centroids = torch.nn.functional.normalize(torch.randn(1000, 4, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(method()._new_head(centroids[:200]).prototypes, centroids[:200])
+    assert float(method()._new_head(centroids).prototypes.norm(dim=1).mean()) == pytest.approx(1.304, abs=1e-3)
+    assert torch.equal(method(preset="paper")._new_head(centroids).prototypes, centroids)
 
 
 @pytest.mark.slow

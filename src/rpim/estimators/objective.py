@@ -67,7 +67,7 @@ def prototype_scale(n_classes: int) -> float:
     """The factor of the initial prototypes of a head with so many classes.
 
     The logit by which one class stands out among K grows with log K. At the centroids themselves the softmax over many
-    classes is nearly uniform, and the first steps lose new classes that the initial clusters had found.
+    classes is nearly uniform: the first steps lose new classes, and it takes many more to find them again.
 
     >>> prototype_scale(100), round(prototype_scale(10_000), 2)
     (1.0, 1.74)

@@ -1,0 +1,112 @@
+"""More classes than our data sets have: weight decay and the scale of the initial prototypes.
+
+    python benchmarks/many_classes.py --classes 1000 --rows-per-class 15 --noise 2 --steps 40
+    python benchmarks/many_classes.py --classes 5000 --decays 0.0004 --steps 15
+    python benchmarks/many_classes.py --data FOLDER --seeds 5 6
+
+The first two train on synthetic rows around random centres in 128 directions, half of them known, and print the
+accuracy every five steps: with the default scale of the prototypes and without, and with each weight decay. The last
+one fits two data sets as one (227 and 300 classes), as the default and with a weight decay of 0.01 without scale.
+FOLDER is that of benchmarks/protocol.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+
+from protocol import Case, load
+from rpim import RPIM, InfoMaxObjective, gcd_accuracy
+from rpim.core.head import Head
+from rpim.core.kmeans import merged_start
+from rpim.core.objective import Objective
+from rpim.core.row_blocks import InMemoryBlocks
+from rpim.core.training import Schedule, train
+from rpim.core.transforms import SemanticBias
+from rpim.estimators.objective import decay_among, prototype_scale
+
+N_FEATURES = 128
+PAIRS = (("banking77", "clinc150"), ("cub200", "cifar100"))
+"""Sets with the same encoder."""
+
+
+def synthetic(n_classes: int, rows_per_class: int, noise: float, decays: list[float], steps: int) -> None:
+    """Train from one start with each weight decay and scale."""
+    random = np.random.default_rng(0)
+    n_rows = n_classes * rows_per_class
+    centres = random.standard_normal((n_classes, N_FEATURES), dtype=np.float32)
+    truth = random.integers(0, n_classes, n_rows)
+    X = centres[truth] + noise * random.standard_normal((n_rows, N_FEATURES), dtype=np.float32)
+    labelled = (truth < n_classes // 2) & (random.random(n_rows) < 0.5)
+    order = np.argsort(~labelled, kind="stable")
+    x, truth = torch.nn.functional.normalize(torch.from_numpy(X[order])), truth[order]
+    labels = torch.from_numpy(truth[: labelled.sum()])
+    known, hidden = range(n_classes // 2), slice(len(labels), None)
+    start = merged_start(x, labels, n_classes, generator=torch.Generator().manual_seed(0))
+    print("start", gcd_accuracy(truth[hidden], start.labels[hidden].numpy(), known), flush=True)
+    for decay, scale in itertools.product(decays, (1.0, prototype_scale(n_classes))):
+        head = Head(start.prototypes * scale, SemanticBias.initial(start.prototypes))
+
+        def on_step(step: int, value: dict[str, float], head: Head = head) -> None:
+            if step and step % 5 == 0:
+                print(f"  {step:3}", gcd_accuracy(truth[hidden], head.predict(x)[hidden].numpy(), known), flush=True)
+
+        print(f"weight decay {decay:g}, prototypes times {scale:.2f}", flush=True)
+        rows = InMemoryBlocks(x, labels, n_classes, cache=False)
+        train(rows, head, Objective(pipelined=True), Schedule(max_iter=steps + 1, weight_decay=decay), on_step)
+
+
+def as_one(a: Case, b: Case) -> Case:
+    """The rows and classes of both."""
+    first = int(a.truth.max()) + 1
+    return Case(
+        np.concatenate([a.X, b.X]),
+        np.concatenate([a.y, np.where(b.y < 0, -1, b.y + first)]),
+        np.concatenate([a.truth, b.truth + first]),
+        np.concatenate([a.known, b.known + first]),
+        a.n_classes + b.n_classes,
+    )
+
+
+def joined(folder: Path, seeds: list[int]) -> None:
+    """Fit two data sets as one."""
+    warnings.simplefilter("ignore", UserWarning)
+    for (first, second), seed, n_members in itertools.product(PAIRS, seeds, (1, 4)):
+        case = as_one(load(folder, first, seed), load(folder, second, seed))
+        for name, decay in (("0.01", 0.01), ("default", "auto")):
+            model = RPIM(
+                case.n_classes, n_members=n_members, random_state=0, objective=InfoMaxObjective(weight_decay=decay)
+            )
+            scale = prototype_scale if decay == "auto" else lambda n_classes: 1.0
+            with mock.patch("rpim.estimators.objective.prototype_scale", scale):
+                model.fit(case.X, case.y)
+            found = gcd_accuracy(case.truth[case.hidden], model.labels_[case.hidden], case.known)
+            print(f"{first} + {second}, {case.n_classes} classes, seed {seed}, {n_members} members, {name}:", found)
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[5, 6])
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--rows-per-class", type=int, default=20)
+    parser.add_argument("--noise", type=float, default=1.5, help="standard deviation; that of the centres is 1")
+    parser.add_argument("--decays", nargs="+", type=float, help="weight decays; the default alone if none is given")
+    parser.add_argument("--steps", type=int, default=30)
+    chosen = parser.parse_args()
+    if chosen.data is not None:
+        joined(chosen.data, chosen.seeds)
+        return
+    decays = chosen.decays or [decay_among(chosen.classes, 0.01)]
+    synthetic(chosen.classes, chosen.rows_per_class, chosen.noise, decays, chosen.steps)
+
+
+if __name__ == "__main__":
+    main()
