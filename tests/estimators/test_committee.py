@@ -417,6 +417,9 @@ def test_without_memory_for_a_committee_there_is_a_single_fit_and_a_warning(many
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RPIM(6, n_members=1, random_state=0).fit(X, y)  # as asked for
+    with pytest.warns(UserWarning) as seen:
+        RPIM(6, random_state=0).fit(X, truth)  # all rows are labelled: there is no committee in any case
+    assert not any("memory" in str(one.message) for one in seen)
 
 
 def test_with_more_rows_than_members_see_all_rows_are_trained_on(many, small_committee, monkeypatch):

@@ -43,9 +43,11 @@ def as_bytes(size: str | int) -> int:
 def format_bytes(n_bytes: float) -> str:
     """Format a size for a message.
 
-    >>> format_bytes(4e9), format_bytes(123_456_789)
-    ('4.0GB', '123MB')
+    >>> format_bytes(4e9), format_bytes(123_456_789), format_bytes(5000)
+    ('4.0GB', '123MB', '5KB')
     """
+    if n_bytes < 1e6:
+        return f"{n_bytes / 1e3:.0f}KB"
     return f"{n_bytes / 1e9:.1f}GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f}MB"
 
 

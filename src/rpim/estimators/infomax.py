@@ -185,7 +185,8 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
 
     def _lacks_memory(self, problem: FitProblem) -> bool:
         """Whether there would be a committee, but it cannot be combined within the memory budget."""
-        return self._resolved("n_members") > 1 and not _rows_members_may_see(problem)
+        is_committee = self._resolved("n_members") > 1 and len(problem.x) > len(problem.labels)
+        return is_committee and not _rows_members_may_see(problem)
 
     def _too_many_classes(self, problem: FitProblem) -> str:
         needed = format_bytes(_bytes_of_committee(problem, parts=4))
