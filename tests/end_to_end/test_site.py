@@ -72,6 +72,13 @@ def test_doctests_are_shown_as_code(site):
     assert not re.search(r"<blockquote>\s*<div><blockquote>", guide)
 
 
+@pytest.mark.slow
+def test_commands_are_shown_as_code(site):
+    """An indented command after a list is a paragraph of the list."""
+    as_text = re.compile(r"<p>(python|rpim|pip|make) [^<]*--[^<]*</p>")
+    assert [path.name for path in site if as_text.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_a_gallery_script_is_short_and_draws_a_figure():
     assert len(GALLERY) >= 12
     for script in GALLERY:
