@@ -23,8 +23,8 @@ discovery = Discovery.from_fit(model, FeatureSet.from_arrays(X, labels=y))
 tree = discovery.hierarchy()
 
 # %%
-# Known classes have the name of their digit. A new class is shown with the digit of most of its rows, which a user would
-# see in the report.
+# Known classes have the name of their digit. A new class is shown with the digit of most of its rows, which the report
+# shows to a user.
 
 digit = {name: int(np.bincount(truth[discovery.labels == name]).argmax()) for name in tree.classes}
 leaves = [str(name) if known else f"new ({digit[name]})" for name, known in zip(tree.classes, tree.known, strict=True)]
@@ -40,8 +40,8 @@ axis.set_xlabel("distance of two groups")
 plt.show()
 
 # %%
-# A cut into ten groups. ``rpim export RUN --hierarchy tree.json`` (or .nwk) writes the whole tree, and the explorer merges
-# the classes of a group.
+# A cut into ten groups. ``rpim export RUN --hierarchy tree.json`` (or .nwk) writes the whole tree, and the explorer
+# merges the classes of a group.
 
 for group in tree.cut(10):
     print([leaves[tree.classes.index(name)] for name in group.classes])
