@@ -417,7 +417,7 @@ def test_without_memory_for_a_committee_there_is_a_single_fit_and_a_warning(many
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RPIM(6, n_members=1, random_state=0).fit(X, y)  # as asked for
-    with pytest.warns(UserWarning) as seen:
+    with pytest.warns(UserWarning, match="nothing to discover") as seen:
         RPIM(6, random_state=0).fit(X, truth)  # all rows are labelled: there is no committee in any case
     assert not any("memory" in str(one.message) for one in seen)
 
