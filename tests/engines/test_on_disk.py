@@ -254,7 +254,7 @@ def test_the_command_on_a_folder_of_files(command, problem, monkeypatch, small_b
     code, out, err = command("discover", "shards", "-o", "less", *given, "--memory", "100KB")
     assert (code, out) == (2, "")
     assert "480 rows of 24 features and 12 classes need" in err
-    assert "but 0MB were given" in err
+    assert "but 100KB were given" in err
     assert command("discover", "shards", "-o", "less", *given, "--memory", "lots")[0] == 2
     Path("shards/1.parquet").write_bytes(b"PAR1")
     code, _, err = command("discover", "shards", "-o", "less", *given)

@@ -235,7 +235,7 @@ def test_metadata_that_cannot_be_saved_is_refused_when_it_is_read(tmp_path):
 
 def test_assignments_that_grow_in_memory_are_refused(animals, refused, monkeypatch):
     monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 1000)
-    refused("assignments.parquet takes about 0MB of memory, and 0MB may be used: give fewer rows.", "classes", animals)
+    refused("assignments.parquet takes about 9KB of memory, and 1KB may be used: give fewer rows.", "classes", animals)
 
 
 def test_arrow_reads_a_run_by_its_path(animals, monkeypatch):
