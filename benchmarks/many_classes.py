@@ -48,6 +48,7 @@ def synthetic(n_classes: int, rows_per_class: int, noise: float, decays: list[fl
     known, hidden = range(n_classes // 2), slice(len(labels), None)
     start = merged_start(x, labels, n_classes, generator=torch.Generator().manual_seed(0))
     print("start", gcd_accuracy(truth[hidden], start.labels[hidden].numpy(), known), flush=True)
+    rows = InMemoryBlocks(x, labels, n_classes, cache=False)
     for decay, scale in itertools.product(decays, (1.0, prototype_scale(n_classes))):
         head = Head(start.prototypes * scale, SemanticBias.initial(start.prototypes))
 
@@ -56,7 +57,6 @@ def synthetic(n_classes: int, rows_per_class: int, noise: float, decays: list[fl
                 print(f"  {step:3}", gcd_accuracy(truth[hidden], head.predict(x)[hidden].numpy(), known), flush=True)
 
         print(f"weight decay {decay:g}, prototypes times {scale:.2f}", flush=True)
-        rows = InMemoryBlocks(x, labels, n_classes, cache=False)
         train(rows, head, Objective(pipelined=True), Schedule(max_iter=steps + 1, weight_decay=decay), on_step)
 
 
@@ -75,12 +75,13 @@ def as_one(a: Case, b: Case) -> Case:
 def joined(folder: Path, seeds: list[int], decays: list[float]) -> None:
     """Fit two data sets as one with each weight decay."""
     warnings.simplefilter("ignore", UserWarning)
-    for (first, second), seed, n_members, decay in itertools.product(PAIRS, seeds, (1, 4), decays):
+    for (first, second), seed in itertools.product(PAIRS, seeds):
         case = as_one(load(folder, first, seed), load(folder, second, seed))
-        objective = InfoMaxObjective(weight_decay=decay)
-        model = RPIM(case.n_classes, n_members=n_members, random_state=0, objective=objective).fit(case.X, case.y)
-        found = gcd_accuracy(case.truth[case.hidden], model.labels_[case.hidden], case.known)
-        print(f"{first} + {second}, seed {seed}, {n_members} members, weight decay {decay:g}:", found, flush=True)
+        for n_members, decay in itertools.product((1, 4), decays):
+            objective = InfoMaxObjective(weight_decay=decay)
+            model = RPIM(case.n_classes, n_members=n_members, random_state=0, objective=objective).fit(case.X, case.y)
+            found = gcd_accuracy(case.truth[case.hidden], model.labels_[case.hidden], case.known)
+            print(f"{first} + {second}, seed {seed}, {n_members} members, weight decay {decay:g}:", found, flush=True)
 
 
 def main() -> None:

@@ -66,14 +66,19 @@ def load(folder: Path, name: str, seed: int, known_share: float | None = None) -
     return Case(case.features.X, case.y, case.truth, case.known, len(parts.present))
 
 
+def fit_committee(case: Case, n_members: int) -> Discovery:
+    """A committee of this size on a case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, case.y)
+    return Discovery.from_fit(model, FeatureSet.from_arrays(case.X, labels=case.y))
+
+
 def kept_fit(case: Case, n_members: int, run: Path) -> Discovery:
-    """A committee of this size on a case; its run folder is kept, and read the next time."""
+    """The same; its run folder is kept, and read the next time."""
     if not run.exists():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            model = RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, case.y)
         run.parent.mkdir(parents=True, exist_ok=True)
-        Discovery.from_fit(model, FeatureSet.from_arrays(case.X, labels=case.y)).save(run)
+        fit_committee(case, n_members).save(run)
     return Discovery.load(run)
 
 

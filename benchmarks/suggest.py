@@ -14,8 +14,8 @@ done are not run again; the first fits are kept in ``--runs``.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from cells import Cell, add_cell, is_done, read_cells
-from protocol import DATA_SETS, Case, kept_fit, load
-from rpim import RPIM, Discovery, FeatureSet, gcd_accuracy
+from protocol import DATA_SETS, Case, fit_committee, kept_fit, load
+from rpim import Discovery, gcd_accuracy
 from rpim.runs.assignments import class_codes
 from rpim.runs.suggestions import choose_rows
 
@@ -46,10 +46,7 @@ def refit(case: Case, labelled: np.ndarray, n_members: int) -> Discovery:
     """A committee of this size, with the true labels of these rows too."""
     y = case.y.copy()
     y[labelled] = case.truth[labelled]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model = RPIM(case.n_classes, n_members=n_members, random_state=0).fit(case.X, y)
-    return Discovery.from_fit(model, FeatureSet.from_arrays(case.X, labels=y))
+    return fit_committee(dataclasses.replace(case, y=y), n_members)
 
 
 def seen(case: Case, found: Discovery) -> Fit:

@@ -959,7 +959,8 @@ def test_metadata_that_grows_in_memory_is_refused(tmp_path):
 def test_labels_that_grow_in_memory_are_refused(tmp_path, monkeypatch, columns):
     pq.write_table(pa.table({**columns, "label": np.zeros(10_000, dtype=np.int64)}), tmp_path / "y.parquet")
     monkeypatch.setattr("rpim._common.hardware.default_memory_budget", lambda: 10_000)
-    with pytest.raises(InputError, match=r"takes about \d+KB of memory, and 10KB may be used: give fewer rows"):
+    message = r"y\.parquet takes about \d+KB of memory, and 10KB may be used: give fewer rows"
+    with pytest.raises(InputError, match=message):
         read_labels(tmp_path / "y.parquet", np.arange(10_000), None)
 
 

@@ -180,13 +180,16 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             if self.n_members != AUTO:
                 raise InputError(f"{self._too_many_classes(problem)}: give n_members=1, or a smaller n_classes.")
             return 1
-        # Where every row has a label, a committee has nothing to add.
-        return n_members if len(problem.x) > len(problem.labels) else 1
+        return n_members if self._wants_committee(problem) else 1
+
+    def _wants_committee(self, problem: FitProblem) -> bool:
+        """Whether there is to be a committee: where every row has a label, it has nothing to add."""
+        n_members: int = self._resolved("n_members")
+        return n_members > 1 and len(problem.x) > len(problem.labels)
 
     def _lacks_memory(self, problem: FitProblem) -> bool:
         """Whether there would be a committee, but it cannot be combined within the memory budget."""
-        is_committee = self._resolved("n_members") > 1 and len(problem.x) > len(problem.labels)
-        return is_committee and not _rows_members_may_see(problem)
+        return self._wants_committee(problem) and not _rows_members_may_see(problem)
 
     def _too_many_classes(self, problem: FitProblem) -> str:
         needed = format_bytes(_bytes_of_committee(problem, parts=4))
