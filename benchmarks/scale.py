@@ -325,11 +325,7 @@ def all_rows(folder: Path, data_sets: list[str], seeds: list[int]) -> None:
             pipelined = dataclasses.replace(objective, pipelined=True)
 
             def trained(head, terms, rows=slice(None)):
-                head = Head.from_tensors(
-                    {name: value.clone() for name, value in head.tensors().items()},
-                    head.transform_name,
-                    head.temperature,
-                )
+                head = head.copy()
                 labels = problem.labels[rows[rows < len(problem.labels)]] if torch.is_tensor(rows) else problem.labels
                 steps = len(train(InMemoryBlocks(problem.x[rows], labels, problem.n_classes), head, terms, schedule))
                 return head, steps

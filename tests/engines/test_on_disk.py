@@ -9,7 +9,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from rpim import PIM, RPIM, InfoMaxObjective
 from rpim._common.errors import InputError
+from rpim.core import checkpoint as checkpoint_module
 from rpim.core import row_blocks as engine_memory
+from rpim.core.checkpoint import Checkpoint
 from rpim.core.gradient import gradient
 from rpim.core.head import Head
 from rpim.core.objective import Objective
@@ -180,6 +182,47 @@ def test_more_rows_than_the_sample(problem, monkeypatch):
     assert len(model.labels_) == len(x)
     assert (model.labels_[y >= 0] == y[y >= 0]).all()
     assert (model.labels_ == -1).sum() == round(0.05 * (y < 0).sum())
+
+
+class _Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stopped_in", ["sample.safetensors", "training.safetensors"])
+def test_a_training_on_a_sample_then_on_all_rows_resumes(problem, tmp_path, monkeypatch, stopped_in):
+    _, y, files = problem
+    monkeypatch.setattr(engine_base, "SAMPLE_ROWS", 240)
+    monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)
+    steps = []  # of which training, after which step
+    real = Checkpoint.save
+
+    def save(self, state, name="training.safetensors"):
+        real(self, state, name)
+        steps.append((name, len(state.history)))
+
+    def save_and_stop(self, state, name="training.safetensors"):
+        save(self, state, name)
+        if (name, len(state.history)) == (stopped_in, 3):
+            raise _Stopped
+
+    def fit(checkpoint=None):
+        return RPIM(12, n_members=2, random_state=0).fit(files, y, checkpoint=checkpoint)
+
+    whole = fit()
+    monkeypatch.setattr(Checkpoint, "save", save_and_stop)
+    with pytest.raises(_Stopped):
+        fit(Checkpoint(tmp_path / "run", {}))
+    monkeypatch.setattr(Checkpoint, "save", save)
+    last_on_sample = max(step for name, step in steps if name == "sample.safetensors")
+    steps.clear()
+    resumed = fit(Checkpoint(tmp_path / "run", {}))
+    if stopped_in == "sample.safetensors":
+        assert steps[0] == ("sample.safetensors", 4)
+    else:
+        assert last_on_sample > 4
+        assert steps[0] == ("training.safetensors", 4), "the training on the sample is not repeated"
+    assert resumed.history_ == whole.history_
+    assert resumed.head_.prototypes.equal(whole.head_.prototypes)
 
 
 class _InShards(OnDiskEngine):

@@ -3,9 +3,10 @@
     RUN.checkpoint/
       plan.json               the rows and parameters of the fit: no other fit resumes from it
       member-3.safetensors    a trained member of the committee
-      start.safetensors       the start of the training on all rows
-      training.safetensors    the state of that training
-      workers/                the same, for a training on Ray workers
+      start.safetensors       the start of the training
+      sample.safetensors      the state of the training on a sample
+      training.safetensors    the state of the training on all rows
+      workers/                the same, of Ray workers
 
 No tensor is written in the first half minute. They are stored without pickle, and every
 number comes back bit for bit.
@@ -31,6 +32,7 @@ SAVE_EVERY = 30.0
 """Seconds."""
 START_FILE = "start.safetensors"
 MEMBER_FILE = "member-{}.safetensors"
+SAMPLE_FILE = "sample.safetensors"
 TRAINING_FILE = "training.safetensors"
 WORKERS_FOLDER = "workers"
 
@@ -172,22 +174,22 @@ class Checkpoint:
         if self.due():
             self._write_start()
 
-    def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
+    def last(self, like: Mapping[str, Tensor], name: str = TRAINING_FILE) -> TrainingState | None:
         """The last saved state of the training, checked to have tensors like these."""
-        path = self.folder / TRAINING_FILE
+        path = self.folder / name
         if not path.is_file():
             return None
-        with self.reading(TRAINING_FILE):
+        with self.reading(name):
             return TrainingState.from_bytes(path.read_bytes(), like)
 
     def due(self) -> bool:
         """Whether half a minute has passed since the last save."""
         return time.monotonic() - self._saved >= SAVE_EVERY
 
-    def save(self, state: TrainingState) -> None:
+    def save(self, state: TrainingState, name: str = TRAINING_FILE) -> None:
         """Save the state of the training; it is on disk when this returns."""
         self._write_start()
-        self._write(TRAINING_FILE, state.to_bytes())
+        self._write(name, state.to_bytes())
         self._saved = time.monotonic()
 
     def workers_folder(self) -> Path:
@@ -236,3 +238,22 @@ class Checkpoint:
     def _write(self, name: str, data: bytes) -> None:
         with replacing(self.folder / name) as file:
             file.write(data)
+
+
+class SampleCheckpoint:
+    """The part of a checkpoint that belongs to the training on a sample."""
+
+    def __init__(self, whole: Checkpoint) -> None:
+        self._whole = whole
+
+    def last(self, like: Mapping[str, Tensor]) -> TrainingState | None:
+        """The last saved state of the training, checked to have tensors like these."""
+        return self._whole.last(like, SAMPLE_FILE)
+
+    def due(self) -> bool:
+        """Whether half a minute has passed since the last save."""
+        return self._whole.due()
+
+    def save(self, state: TrainingState) -> None:
+        """Save the state of the training; it is on disk when this returns."""
+        self._whole.save(state, SAMPLE_FILE)

@@ -76,6 +76,11 @@ class Head:
         transform = CLASSES[transform_name](parameters)
         return cls(tensors["prototypes"], transform, temperature, tensors.get("offsets"), calibration)
 
+    def copy(self) -> Head:
+        """A head with tensors of its own."""
+        tensors = {name: value.clone() for name, value in self.tensors().items()}
+        return Head.from_tensors(tensors, self.transform_name, self.temperature, self.calibration)
+
     def new_pass(self, cache: bool = False, workspace: Workspace | None = None) -> PlainPass | FusedPass:
         """Start a forward and backward pass over the rows.
 

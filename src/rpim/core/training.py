@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rpim.core import objective as terms
 from rpim.core.checkpoint import History, TrainingState
-from rpim.core.gradient import gradient
+from rpim.core.gradient import gradient, predict
 from rpim.core.head import Head
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks, RowBlocks
@@ -41,30 +41,21 @@ class Adam:
         self._parameter = parameter
         self._decay, self._epsilon = weight_decay, epsilon
         self._mean, self._square = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        self._steps = 0
+        self.steps = 0
 
     @property
     def state(self) -> dict[str, Tensor]:
         """The running means of the gradient and of its square."""
         return {"mean": self._mean, "square": self._square}
 
-    def resume(self, state: dict[str, Tensor], steps: int) -> None:
-        """Continue from the ``state`` after that many steps."""
-        self._mean.copy_(state["mean"])
-        self._square.copy_(state["square"])
-        self._steps = steps
-
     def step(self, gradient: Tensor, learning_rate: float) -> None:
         """Take one step against the gradient."""
-        self._steps += 1
+        self.steps += 1
         gradient = gradient.add(self._parameter, alpha=self._decay)
         self._mean.lerp_(gradient, 1.0 - _BETA_1)
         self._square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
-        scale = self._square.sqrt().div_((1.0 - _BETA_2**self._steps) ** 0.5).add_(self._epsilon)
-        self._parameter.addcdiv_(self._mean, scale, value=-learning_rate / (1.0 - _BETA_1**self._steps))
-
-
-_FACTORS = "sinkhorn"  # the name of Sinkhorn's factors in a checkpoint
+        scale = self._square.sqrt().div_((1.0 - _BETA_2**self.steps) ** 0.5).add_(self._epsilon)
+        self._parameter.addcdiv_(self._mean, scale, value=-learning_rate / (1.0 - _BETA_1**self.steps))
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ class Schedule:
     tol: float = 0.0
     """Stop when on average fewer than this share of the rows change their class per step."""
     check_every: int = 10
-    """Steps between two checks: do rows still change their class, is a checkpoint due."""
+    """Steps between two checks whether rows still change their class."""
 
 
 class Checkpoints(Protocol):
@@ -107,29 +98,29 @@ def train(
     """
     adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
     factors = rows.z.new_zeros(objective.sinkhorn_iterations, rows.n_classes) if objective.pipelined else None
-    history = _resume(head, adam, factors, checkpoints)
+    checked = head.copy()
+    history = _resume(head, adam, factors, checked, checkpoints)
     first = len(history)
     if on_step is not None:
         for step, value in enumerate(history):
             on_step(step, value)
     labels, previous = rows.new_labels(), rows.new_labels()
+    if first > 0 and schedule.tol > 0.0:
+        predict(rows, checked, previous)
     for step in range(first, schedule.max_iter):
-        at_check = step % schedule.check_every == 0
-        compare = at_check and schedule.tol > 0.0
-        before = None if factors is None else factors.clone()
+        if step > first and checkpoints is not None and _any_worker(rows, checkpoints.due()):
+            checkpoints.save(_state(head, adam, factors, checked, history))
+        compare = step % schedule.check_every == 0 and schedule.tol > 0.0
         value, gradients = gradient(rows, head, objective, labels if compare else None, factors)
         history.append(value)
         if on_step is not None:
             on_step(step, value)
         if compare:
             changed = float(rows.all_reduce((labels != previous).sum())) / rows.n_rows
-            if step > first and changed <= schedule.tol * schedule.check_every:
+            if step > 0 and changed <= schedule.tol * schedule.check_every:
                 break
             labels, previous = previous, labels
-        # Saved after the comparison and before the step: a resumed training repeats the comparison's first half, and so
-        # has `previous` again.
-        if at_check and step > first and checkpoints is not None and _any_worker(rows, checkpoints.due()):
-            checkpoints.save(_state(head, adam, before, history[:-1]))
+            checked = head.copy()
         for name, slope in gradients.items():
             adam[name].step(slope, schedule.learning_rate)
     return history
@@ -140,24 +131,30 @@ def _any_worker(rows: RowBlocks, due: bool) -> bool:
     return bool(rows.all_reduce(torch.tensor(int(due))))
 
 
-def _state(head: Head, adam: dict[str, Adam], factors: Tensor | None, history: History) -> TrainingState:
-    tensors = dict(head.parameters) if factors is None else {**head.parameters, _FACTORS: factors}
+def _state(
+    head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, history: History
+) -> TrainingState:
+    """What the next step needs; with the head of the last check, the classes of that time can be compared with."""
+    tensors = {**head.parameters, **{f"checked.{name}": value for name, value in checked.parameters.items()}}
+    if factors is not None:
+        tensors["sinkhorn"] = factors
     for name, each in adam.items():
         tensors |= {f"{name}.{what}": value for what, value in each.state.items()}
-    return TrainingState({name: value.clone() for name, value in tensors.items()}, history)
+    return TrainingState(tensors, history)
 
 
-def _resume(head: Head, adam: dict[str, Adam], factors: Tensor | None, checkpoints: Checkpoints | None) -> History:
-    """Set the head, Adam and Sinkhorn's factors to the last checkpoint; returns the history until then."""
-    state = None if checkpoints is None else checkpoints.last(_state(head, adam, factors, []).tensors)
+def _resume(
+    head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, checkpoints: Checkpoints | None
+) -> History:
+    """Set all of these to the last checkpoint, in place; returns the history until then."""
+    like = _state(head, adam, factors, checked, [])
+    state = None if checkpoints is None else checkpoints.last(like.tensors)
     if state is None:
         return []
-    if factors is not None:
-        factors.copy_(state.tensors[_FACTORS])
-    for name, parameter in head.parameters.items():
-        parameter.copy_(state.tensors[name])
-        moments = {what: state.tensors[f"{name}.{what}"] for what in adam[name].state}
-        adam[name].resume(moments, len(state.history))
+    for name, tensor in like.tensors.items():
+        tensor.copy_(state.tensors[name])
+    for each in adam.values():
+        each.steps = len(state.history)
     return list(state.history)
 
 

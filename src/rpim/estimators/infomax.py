@@ -113,8 +113,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             checkpoint.save_start(*start.to_state(problem.generator))
         schedule = self._schedule(found)
         objective = replace(self._training_objective(found, start.shares), pipelined=spares_passes)
-        copied = {name: value.clone() for name, value in head.tensors().items()}
-        trained = Head.from_tensors(copied, head.transform_name, head.temperature)
+        trained = head.copy()
         if uses_sample:
             # After as many steps as it takes on a sample in memory, a few on all rows are enough.
             problem.progress.stage("training on a sample")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rpim._common.errors import first_line
 from rpim._common.progress import Progress
-from rpim.core.checkpoint import Checkpoint, History, check_tensors
+from rpim.core.checkpoint import Checkpoint, History, SampleCheckpoint, check_tensors
 from rpim.core.head import Head
 from rpim.core.kmeans import ClassSizes
 from rpim.core.objective import Objective
@@ -196,7 +196,8 @@ class FitProblem(Problem):
         """Train the head on the rows of x alone, in place."""
         cache = caches_probabilities(len(self.x), self.n_classes, self.memory)
         rows = InMemoryBlocks(self.x, self.labels, self.n_classes, cache=cache)
-        return train(rows, head, objective, schedule, lambda *_: on_step())
+        checkpoints = None if self.checkpoint is None else SampleCheckpoint(self.checkpoint)
+        return train(rows, head, objective, schedule, lambda *_: on_step(), checkpoints)
 
     def train(self, head: Head, objective: Objective, schedule: Schedule, *, on_step: Callable[[], None]) -> History:
         """Train the head on all rows, in place."""
