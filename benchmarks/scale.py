@@ -302,7 +302,6 @@ def all_rows(folder: Path, data_sets: list[str], seeds: list[int]) -> None:
 
     from protocol import load
     from rpim import RPIM
-    from rpim.core.head import Head
     from rpim.core.row_blocks import InMemoryBlocks
     from rpim.core.sampling import sample_rows
     from rpim.core.training import train

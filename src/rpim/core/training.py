@@ -131,9 +131,7 @@ def _any_worker(rows: RowBlocks, due: bool) -> bool:
     return bool(rows.all_reduce(torch.tensor(int(due))))
 
 
-def _state(
-    head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, history: History
-) -> TrainingState:
+def _state(head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, history: History) -> TrainingState:
     """What the next step needs; with the head of the last check, the classes of that time can be compared with."""
     tensors = {**head.parameters, **{f"checked.{name}": value for name, value in checked.parameters.items()}}
     if factors is not None:
