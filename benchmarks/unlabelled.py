@@ -1,6 +1,7 @@
 """Rows without any label: clustering accuracy, and the estimated number of groups.
 
     python benchmarks/unlabelled.py --data FOLDER --states 0
+    python benchmarks/unlabelled.py --data FOLDER --states 0 1 2 3 4 --sets banking77 --methods RPIM K-means
     python benchmarks/unlabelled.py --data FOLDER --count --states 0 1 2 3 4
 
 FOLDER holds ``features/*.npz`` (see benchmarks/protocol.py). Every method gets all rows and no label. Accuracy is that
@@ -170,6 +171,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--states", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="as they are called in the table")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/unlabelled.jsonl"))
     arguments = parser.parse_args()
@@ -180,6 +182,8 @@ def main() -> None:
             case = load(arguments.data, name, 0)
             methods: dict[str, Any] = counts(state) if arguments.count else clusterings(case.n_classes, state)
             for method, run in methods.items():
+                if arguments.methods and method not in arguments.methods:
+                    continue
                 key = {"task": task, "data_set": name, "method": method, "state": state}
                 if is_done(arguments.output, key):
                     continue

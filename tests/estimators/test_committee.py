@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
@@ -667,3 +668,21 @@ def test_a_check_to_tensors_and_back():
     for name in ("quality", "predicted", "confidence", "suspect"):
         assert torch.equal(getattr(back, name).nan_to_num(9.0), getattr(found, name).nan_to_num(9.0))
     assert back.accuracy == found.accuracy
+
+
+def test_without_labels_a_first_committee_finds_classes_to_whiten_by(problem, monkeypatch):
+    X, _, truth = problem
+    kept = []
+    real = infomax.combine
+    monkeypatch.setattr(
+        infomax,
+        "combine",
+        lambda trainer, members, *rest: kept.append((trainer, len(members))) or real(trainer, members, *rest),
+    )
+    model = RPIM(6, n_members=6, random_state=0).fit(X)
+    assert [count for _, count in kept] == [4, 6]
+    first, second = (trainer.clusters for trainer, _ in kept)
+    assert first is None
+    assert adjusted_rand_score(truth, second) > 0.8
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+    assert np.array_equal(model.labels_, RPIM(6, n_members=6, random_state=0).fit(X).labels_)

@@ -1,12 +1,14 @@
 """The members of a committee: what each varies, which labels it sees, and how it is stored."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpim.core.checkpoint import pack, unpack
-from rpim.core.preprocessing import KINDS
+from rpim.core.preprocessing import KINDS, fit_representation
 from rpim.estimators import members
 from rpim.estimators.members import N_FOLDS, SCHEDULE, Member, Trainer, label_folds, mean_history, plan_members
 
@@ -184,3 +186,24 @@ def test_the_mean_history_by_hand(trainer):
     assert len(mean) == SCHEDULE.max_iter
     for step, one, other in zip(mean, members[0].history, members[1].history, strict=True):
         assert step["objective"] == pytest.approx((one["objective"] + other["objective"]) / 2)
+
+
+def test_without_labels_neighbors_agree_and_clusters_whiten(trainer, monkeypatch):
+    train = trainer()
+    none = train.labels[:0]
+    calls = []
+    monkeypatch.setattr(members, "train_on_pairs", lambda x, head, seed: calls.append((len(x), seed)))
+    plans = plan_members(4, 0, n_directions=8)
+    assert [plan.representation for plan in plans] == ["raw", "centred", "mildly whitened", "whitened"]
+    train(plans[0])
+    assert calls == [], "labels say more than neighbors"
+    without = replace(train, labels=none, folds=none)
+    without(plans[0])
+    assert calls == [(len(without._rows_of(plans[0])[0]), plans[0].seed)]
+    whitened, centred = without.fit_representation(plans[3]), without.fit_representation(plans[1])
+    torch.testing.assert_close(whitened(train.x), centred(train.x))
+    clusters = torch.arange(len(train.x)) % 5
+    by_clusters = replace(without, clusters=clusters).fit_representation(plans[3])
+    expected = fit_representation("whitened", train.x, clusters, 8)
+    torch.testing.assert_close(by_clusters(train.x), expected(train.x))
+    assert not torch.allclose(by_clusters(train.x), centred(train.x))

@@ -110,7 +110,7 @@ def combine(
     ``class_sizes`` are those that were asked for; by default the members decide how equal the classes are.
     """
     x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
-    space = fit_representation("whitened", x, labels)(x)
+    space = fit_representation("whitened", x, trainer.whitened_by)(x)
     neighbors = nearest_neighbors(space, N_NEIGHBORS)
     del space
     votes = collect_votes(x, members, n_classes)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rpim._common.errors import InputError
 from rpim._common.hardware import format_bytes
-from rpim.core.checkpoint import START_FILE
+from rpim.core.checkpoint import START_FILE, Checkpoint
 from rpim.core.head import Head
 from rpim.core.kmeans import PIM_RULE, ClassSizes, Start, merged_start, single_start
 from rpim.core.preprocessing import Normalization, suits_square_root
@@ -25,8 +25,17 @@ from rpim.core.training import Schedule, distil, factor_rows, initial_head, matc
 from rpim.data.labels import IntArray, column_slices
 from rpim.engines.base import Engine, bytes_of_committee, first_block
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.committee import LabelCheck, LabelIssue, combine, sizes_at_start, warn_of_disagreement
-from rpim.estimators.members import N_DIRECTIONS, Trainer, label_folds, mean_history, plan_members, train_members
+from rpim.estimators.committee import Combined, LabelCheck, LabelIssue, combine, sizes_at_start, warn_of_disagreement
+from rpim.estimators.members import (
+    N_DIRECTIONS,
+    Member,
+    MemberPlan,
+    Trainer,
+    label_folds,
+    mean_history,
+    plan_members,
+    train_members,
+)
 from rpim.estimators.objective import (
     AUTO,
     PRESETS,
@@ -49,6 +58,9 @@ from rpim.estimators.search import paper_search
 COMMITTEE_ROWS = 50_000
 """Largest number of rows that members see, or a hundred per class: their cost does not grow with the data. Where that
 does not fit into memory, a half or a quarter; where a quarter does not fit, there is no committee."""
+
+FIRST_MEMBERS = 4
+"""Without labels, members whose classes the others whiten their rows by."""
 
 
 class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
@@ -256,20 +268,15 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             cache=caches_probabilities(len(x) * torch.get_num_threads() // 2, problem.n_classes, problem.memory),
             embeddings=problem.preprocess.columns,
         )
-        h = self._resolved("h")
-        members = train_members(
-            trainer,
-            plans,
-            lambda plan: step_cost(x[:, : plan.n_directions], problem.n_classes, h),
-            problem.progress,
-            problem.checkpoint,
-        )
-        problem.progress.stage("combining the members")
         asked_for = None if varied("class_sizes") else found.class_sizes
-        combined = combine(trainer, members, problem.n_known, seeds[2], asked_for)
+        if not len(labels):
+            # Whitening needs classes: those of a few members that do without it.
+            first = self._combined(problem, trainer, plans[:FIRST_MEMBERS], None, seeds[2], asked_for)[1]
+            trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
+        members, combined = self._combined(problem, trainer, plans, problem.checkpoint, seeds[2], asked_for)
         found = replace(found, class_sizes="equal" if combined.shares is None else "estimated")
         problem.progress.stage("distilling the committee")
-        step = step_cost(x, problem.n_classes, h)
+        step = step_cost(x, problem.n_classes, self._resolved("h"))
         problem.progress.expect(step * DISTILLATION.max_iter)
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
         schedule = replace(DISTILLATION, weight_decay=decay_among(problem.n_classes, DISTILLATION.weight_decay))
@@ -288,6 +295,24 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         warn_of_disagreement(combined, problem.n_known)
         findings = CommitteeFindings(combined.stability.double().cpu().numpy(), combined.label_check, labelled_rows)
         return TrainingStart(head, found, combined.shares, n_members, search, findings)
+
+    def _combined(
+        self,
+        problem: FitProblem,
+        trainer: Trainer,
+        plans: list[MemberPlan],
+        checkpoint: Checkpoint | None,
+        seed: int,
+        class_sizes: ClassSizes | None,
+    ) -> tuple[list[Member], Combined]:
+        """Train members, and combine them."""
+
+        def cost(plan: MemberPlan) -> float:
+            return step_cost(trainer.x[:, : plan.n_directions], problem.n_classes, self._resolved("h"))
+
+        members = train_members(trainer, plans, cost, problem.progress, checkpoint)
+        problem.progress.stage("combining the members")
+        return members, combine(trainer, members, problem.n_known, seed, class_sizes)
 
     def _committee_problem(self, problem: FitProblem) -> tuple[Tensor, Tensor, IntArray]:
         """The rows that members see, the labels of the first of them, and the numbers of these."""

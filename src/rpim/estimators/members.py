@@ -16,6 +16,7 @@ from rpim._common.progress import Progress, parallel_map
 from rpim.core.checkpoint import MEMBER_FILE, Checkpoint, History, check_tensors, checked_history, pack, unpack
 from rpim.core.head import Head
 from rpim.core.kmeans import ClassSizes, merged_start
+from rpim.core.neighbor_pairs import train_on_pairs
 from rpim.core.objective import Objective
 from rpim.core.preprocessing import KINDS, Representation, fit_representation, uses_labels
 from rpim.core.row_blocks import InMemoryBlocks
@@ -178,13 +179,21 @@ class Trainer:
     cache: bool = True
     embeddings: tuple[slice, ...] = (slice(None),)
     """The columns of each embedding."""
+    clusters: Tensor | None = None
+    """Where there are no labels, the classes that an earlier committee gave to the rows. (N,)"""
+
+    @property
+    def whitened_by(self) -> Tensor:
+        """The classes of the first rows, within which rows are whitened. (n,)"""
+        return self.labels if self.clusters is None else self.clusters
 
     def __call__(self, plan: MemberPlan, representation: Representation | None = None) -> Member:
         """Train a member; ``representation`` is that of its `representation_key`, if it is already fitted."""
         representation = self.fit_representation(plan) if representation is None else representation
         rows, labels = self._rows_of(plan)
+        x = representation(self.x[rows])
         head, history = train_from_clusters(
-            representation(self.x[rows]),
+            x,
             labels,
             self.n_classes,
             replace(self.objective, trade_off=plan.trade_off),
@@ -194,6 +203,8 @@ class Trainer:
             weight_decay=self.weight_decay,
             cache=self.cache,
         )
+        if not len(self.labels):
+            train_on_pairs(x, head, plan.seed)
         return Member(plan, representation, head, history)
 
     def untrained(self, plan: MemberPlan) -> Member:
@@ -204,8 +215,8 @@ class Trainer:
 
     def fit_representation(self, plan: MemberPlan) -> Representation:
         """Fit the representation that all members with the same `representation_key` share."""
-        x, labels = self.x[:, self.embeddings[plan.embedding]], self.labels
-        if uses_labels(plan.representation):
+        x, labels = self.x[:, self.embeddings[plan.embedding]], self.whitened_by
+        if uses_labels(plan.representation) and self.clusters is None:
             # The covariance of all labelled rows would tell a member of the labels that it is not to see.
             order, labels = self._without_fold(plan.fold)
             x = x[order]
