@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import numpy as np
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -99,12 +102,24 @@ def write_data(folder: Path) -> None:
     onnx.save(model, folder / "means.onnx")
 
 
-def lowest_versions() -> str:
-    """Constraints: the lower bound of every dependency in pyproject.toml."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    bounds = re.findall(r'"([a-z0-9-]+)(?:\[[\w,]+\])?>=([\d.]+)"', project)
-    pins = {name: bound for name, bound in bounds if name not in (*TESTS, "torch")}
+def lowest_versions(wheel: Path, extra: str) -> str:
+    """Constraints: the lower bound of every dependency of the wheel with this extra."""
+    pins = {name: bound for name, bound in _lower_bounds(wheel, extra) if name != "torch"}
     return CONSTRAINTS.read_text(encoding="utf-8") + "".join(f"{name}=={bound}\n" for name, bound in pins.items())
+
+
+def _lower_bounds(wheel: Path, extra: str) -> Iterator[tuple[str, str]]:
+    name, version, *_ = wheel.name.split("-")
+    for line in PathDistribution(zipfile.Path(wheel, f"{name}-{version}.dist-info/")).requires or []:
+        requirement = Requirement(line)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if requirement.name == name:  # an extra that includes others
+            for other in requirement.extras:
+                yield from _lower_bounds(wheel, other)
+        else:
+            (bound,) = requirement.specifier
+            yield requirement.name, bound.version
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -181,12 +196,13 @@ def main() -> int:
         run(build, scratch)
         (wheel,) = scratch.glob("*.whl")
         constraints = scratch / "constraints.txt"
-        constraints.write_text(lowest_versions() if arguments.lowest else CONSTRAINTS.read_text(), encoding="utf-8")
         write_data(scratch)
         for python in arguments.pythons:
             base: Environment | None = None
             for extra in arguments.extras:
                 began, result, folder = time.perf_counter(), "ok", scratch / (extra or "none")
+                pins = lowest_versions(wheel, extra) if arguments.lowest else CONSTRAINTS.read_text(encoding="utf-8")
+                constraints.write_text(pins, encoding="utf-8")
                 try:
                     if arguments.shared and base is None:
                         base = Environment(python, scratch / "base")
