@@ -29,7 +29,6 @@ from rpim.estimators.committee import Combined, LabelCheck, LabelIssue, combine,
 from rpim.estimators.members import (
     N_DIRECTIONS,
     Member,
-    MemberPlan,
     Trainer,
     label_folds,
     mean_history,
@@ -269,14 +268,27 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             embeddings=problem.preprocess.columns,
         )
         asked_for = None if varied("class_sizes") else found.class_sizes
+        h = self._resolved("h")
+
+        def committee(trainer: Trainer, n_first: int, checkpoint: Checkpoint | None) -> tuple[list[Member], Combined]:
+            members = train_members(
+                trainer,
+                plans[:n_first],
+                lambda plan: step_cost(x[:, : plan.n_directions], problem.n_classes, h),
+                problem.progress,
+                checkpoint,
+            )
+            problem.progress.stage("combining the members")
+            return members, combine(trainer, members, problem.n_known, seeds[2], asked_for)
+
         if not len(labels):
             # Whitening needs classes: those of a few members that do without it.
-            first = self._combined(problem, trainer, plans[:FIRST_MEMBERS], None, seeds[2], asked_for)[1]
+            _, first = committee(trainer, FIRST_MEMBERS, None)
             trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
-        members, combined = self._combined(problem, trainer, plans, problem.checkpoint, seeds[2], asked_for)
+        members, combined = committee(trainer, n_members, problem.checkpoint)
         found = replace(found, class_sizes="equal" if combined.shares is None else "estimated")
         problem.progress.stage("distilling the committee")
-        step = step_cost(x, problem.n_classes, self._resolved("h"))
+        step = step_cost(x, problem.n_classes, h)
         problem.progress.expect(step * DISTILLATION.max_iter)
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
         schedule = replace(DISTILLATION, weight_decay=decay_among(problem.n_classes, DISTILLATION.weight_decay))
@@ -295,24 +307,6 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         warn_of_disagreement(combined, problem.n_known)
         findings = CommitteeFindings(combined.stability.double().cpu().numpy(), combined.label_check, labelled_rows)
         return TrainingStart(head, found, combined.shares, n_members, search, findings)
-
-    def _combined(
-        self,
-        problem: FitProblem,
-        trainer: Trainer,
-        plans: list[MemberPlan],
-        checkpoint: Checkpoint | None,
-        seed: int,
-        class_sizes: ClassSizes | None,
-    ) -> tuple[list[Member], Combined]:
-        """Train members, and combine them."""
-
-        def cost(plan: MemberPlan) -> float:
-            return step_cost(trainer.x[:, : plan.n_directions], problem.n_classes, self._resolved("h"))
-
-        members = train_members(trainer, plans, cost, problem.progress, checkpoint)
-        problem.progress.stage("combining the members")
-        return members, combine(trainer, members, problem.n_known, seed, class_sizes)
 
     def _committee_problem(self, problem: FitProblem) -> tuple[Tensor, Tensor, IntArray]:
         """The rows that members see, the labels of the first of them, and the numbers of these."""

@@ -55,12 +55,6 @@ class MemberPlan:
     embedding: int = 0
     """Which embedding of the rows it sees, where there are several."""
 
-    @property
-    def representation_key(self) -> tuple[str, int, int, int]:
-        """Members with the same key have the same representation. Only whitening depends on the labels that it sees."""
-        fold = self.fold if uses_labels(self.representation) else -1
-        return self.representation, self.n_directions, self.embedding, fold
-
 
 def plan_members(
     n_members: int,
@@ -188,7 +182,7 @@ class Trainer:
         return self.labels if self.clusters is None else self.clusters
 
     def __call__(self, plan: MemberPlan, representation: Representation | None = None) -> Member:
-        """Train a member; ``representation`` is that of its `representation_key`, if it is already fitted."""
+        """Train a member; ``representation`` is what `fit_representation` gives, if it is already there."""
         representation = self.fit_representation(plan) if representation is None else representation
         rows, labels = self._rows_of(plan)
         x = representation(self.x[rows])
@@ -213,10 +207,18 @@ class Trainer:
         representation = Representation(self.x.new_zeros(width, self.x.shape[1]), self.x.new_zeros(width))
         return Member(plan, representation, self.new_head(self.x.new_zeros(self.n_classes, width)), [])
 
+    def representation_key(self, plan: MemberPlan) -> tuple[str, int, int, int]:
+        """Members with the same key have the same representation. Only whitening depends on the labels that they see."""
+        fold = plan.fold if self._is_whitened_by_labels(plan) else -1
+        return plan.representation, plan.n_directions, plan.embedding, fold
+
+    def _is_whitened_by_labels(self, plan: MemberPlan) -> bool:
+        return uses_labels(plan.representation) and len(self.labels) > 0
+
     def fit_representation(self, plan: MemberPlan) -> Representation:
         """Fit the representation that all members with the same `representation_key` share."""
         x, labels = self.x[:, self.embeddings[plan.embedding]], self.whitened_by
-        if uses_labels(plan.representation) and self.clusters is None:
+        if self._is_whitened_by_labels(plan):
             # The covariance of all labelled rows would tell a member of the labels that it is not to see.
             order, labels = self._without_fold(plan.fold)
             x = x[order]
@@ -289,11 +291,11 @@ def train_members(
             checkpoint.save_member(number, member.to_bytes())
         progress.advance(costs[number])
 
-    first = {plans[number].representation_key: plans[number] for number in missing}
+    first = {trainer.representation_key(plans[number]): plans[number] for number in missing}
     shared = dict(zip(first, parallel_map(trainer.fit_representation, first.values()), strict=True))
 
     def train_member(plan: MemberPlan) -> Member:
-        return trainer(plan, shared[plan.representation_key])
+        return trainer(plan, shared[trainer.representation_key(plan)])
 
     trained = parallel_map(train_member, [plans[number] for number in missing], done)
     found |= dict(zip(missing, trained, strict=True))
