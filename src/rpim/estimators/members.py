@@ -208,7 +208,7 @@ class Trainer:
         return Member(plan, representation, self.new_head(self.x.new_zeros(self.n_classes, width)), [])
 
     def representation_key(self, plan: MemberPlan) -> tuple[str, int, int, int]:
-        """Members with the same key have the same representation. Only whitening depends on the labels that they see."""
+        """Members with the same key have the same representation. Only whitening depends on the labels they see."""
         fold = plan.fold if self._is_whitened_by_labels(plan) else -1
         return plan.representation, plan.n_directions, plan.embedding, fold
 
