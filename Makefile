@@ -40,8 +40,8 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel into
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
 
-wheels: $(VENV)/.installed-dev ## install the wheel into empty environments, with each extra, and use it; PYTHONS=..., LOWEST=1
-	$(BIN)/python tests/shared/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(EXTRAS),--extras $(EXTRAS)) $(if $(SHARED),--shared) $(if $(LOWEST),--lowest)
+wheels: $(VENV)/.installed-dev ## install the wheel into empty environments, with each extra, and use it; PYTHONS=..., LOWEST=1, UV=1
+	$(BIN)/python tests/shared/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(EXTRAS),--extras $(EXTRAS)) $(if $(SHARED),--shared) $(if $(UV),--uv) $(if $(LOWEST),--lowest)
 
 install: $(VENV)/.installed ## make .venv with the package in it
 

@@ -14,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, InfoMaxObjective, InputError, gcd_accuracy
+from rpim._common.progress import progress_listener
 from rpim.core import checkpoint as checkpoint_module
 from rpim.core.checkpoint import Checkpoint
 from rpim.core.objective import Objective
@@ -686,3 +687,13 @@ def test_without_labels_a_first_committee_finds_classes_to_whiten_by(problem, mo
     assert adjusted_rand_score(truth, second) > 0.8
     assert adjusted_rand_score(truth, model.labels_) > 0.9
     assert np.array_equal(model.labels_, RPIM(6, n_members=6, random_state=0).fit(X).labels_)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_share_of_the_work_that_is_done_never_falls(labelled, problem):
+    X, y, _ = problem
+    shares = []
+    with progress_listener(lambda _, share: shares.append(share)):
+        RPIM(6, n_members=5, random_state=0).fit(X, y if labelled else None)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)

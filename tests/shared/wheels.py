@@ -2,7 +2,8 @@
 
 In each environment ``pip check`` has to agree, ``rpim demo`` has to run, and so has a small use of the extra.
 ``--shared`` installs torch and what else needs no extra once, runs the demo once, and lets the environments of the
-extras see them: less work, but they are not empty. With ``--lowest`` every dependency has the lowest version that
+extras see them: less work, but they are not empty. ``--uv`` installs with uv, which links the files of its cache into
+every environment instead of unpacking them again. With ``--lowest`` every dependency has the lowest version that
 pyproject.toml allows (torch: the one in constraints.txt), and the fast tests of the mathematics and of the estimators
 run as well. Environments are removed when they are done.
 """
@@ -26,7 +27,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
-TESTS = ("pytest", "pytest-xdist", "hypothesis", "pandas")
+TESTS = ("pytest", "pytest-xdist", "hypothesis", "pandas", "matplotlib")
 
 ROWS = """
 import numpy as np
@@ -133,9 +134,10 @@ def run(command: list[str], folder: Path) -> None:
 class Environment:
     """An environment for one interpreter; ``over`` is another one whose packages it sees."""
 
-    def __init__(self, python: str, folder: Path, over: Environment | None = None):
+    def __init__(self, python: str, folder: Path, over: Environment | None = None, uv: bool = False):
         run([python, "-m", "venv", str(folder)], folder.parent)
         self.folder = folder
+        self._uv = uv
         self._programs = folder / ("Scripts" if os.name == "nt" else "bin")
         if over is not None:
             (self.packages / "shared.pth").write_text(str(over.packages), encoding="utf-8")
@@ -157,13 +159,23 @@ class Environment:
 
     def install(self, constraints: Path, *what: str) -> None:
         """Install packages within the constraints."""
-        self.python("-m", "pip", "install", "--quiet", "--constraint", str(constraints), *what)
+        self._pip("install", "--quiet", "--constraint", str(constraints), *what)
+
+    def check(self) -> None:
+        """Check that every package has the versions of others that it wants."""
+        self._pip("check")
+
+    def _pip(self, command: str, *arguments: str) -> None:
+        if self._uv:
+            run(["uv", "pip", command, "--python", str(self._programs / "python"), *arguments], self.folder.parent)
+        else:
+            self.python("-m", "pip", command, *arguments)
 
 
 def try_extra(environment: Environment, extra: str, wheel: Path, constraints: Path, demo: bool) -> None:
     """Install the wheel with an extra, check the environment, run the demo and use the extra."""
-    environment.install(constraints, f"{wheel}[{extra}]" if extra else str(wheel))
-    environment.python("-m", "pip", "check")
+    environment.install(constraints, f"rpim[{extra}] @ {wheel.as_uri()}" if extra else str(wheel))
+    environment.check()
     if demo:
         environment.rpim("demo", "--overwrite")
     use = USES[extra]
@@ -187,6 +199,7 @@ def main() -> int:
     parser.add_argument("--pythons", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters to try")
     parser.add_argument("--extras", nargs="+", default=list(USES), choices=list(USES), metavar="EXTRA")
     parser.add_argument("--shared", action="store_true", help="install torch and what needs no extra once")
+    parser.add_argument("--uv", action="store_true", help="install with uv instead of pip")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions of all dependencies")
     arguments = parser.parse_args()
     failed = 0
@@ -205,9 +218,9 @@ def main() -> int:
                 constraints.write_text(pins, encoding="utf-8")
                 try:
                     if arguments.shared and base is None:
-                        base = Environment(python, scratch / "base")
+                        base = Environment(python, scratch / "base", uv=arguments.uv)
                         try_extra(base, "", wheel, constraints, demo=True)
-                    environment = Environment(python, folder, base)
+                    environment = Environment(python, folder, base, uv=arguments.uv)
                     try_extra(environment, extra, wheel, constraints, demo=base is None)
                     if arguments.lowest and not extra:
                         run_fast_tests(environment, constraints)

@@ -29,6 +29,7 @@ from rpim.estimators.committee import Combined, LabelCheck, LabelIssue, combine,
 from rpim.estimators.members import (
     N_DIRECTIONS,
     Member,
+    MemberPlan,
     Trainer,
     label_folds,
     mean_history,
@@ -268,31 +269,31 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             embeddings=problem.preprocess.columns,
         )
         asked_for = None if varied("class_sizes") else found.class_sizes
-        h = self._resolved("h")
+        n_first = 0 if len(labels) else FIRST_MEMBERS
+        distillation_step = step_cost(x, problem.n_classes, self._resolved("h"))
 
-        def committee(trainer: Trainer, n_first: int, checkpoint: Checkpoint | None) -> tuple[list[Member], Combined]:
-            members = train_members(
-                trainer,
-                plans[:n_first],
-                lambda plan: step_cost(x[:, : plan.n_directions], problem.n_classes, h),
-                problem.progress,
-                checkpoint,
-            )
+        def cost(plan: MemberPlan) -> float:
+            return trainer.n_steps * step_cost(x[:, : plan.n_directions], problem.n_classes, self._resolved("h"))
+
+        def committee(
+            trainer: Trainer, plans: list[MemberPlan], checkpoint: Checkpoint | None
+        ) -> tuple[list[Member], Combined]:
+            members = train_members(trainer, plans, cost, problem.progress, checkpoint)
             problem.progress.stage("combining the members")
             return members, combine(trainer, members, problem.n_known, seeds[2], asked_for)
 
-        if not len(labels):
+        trainings = sum(cost(plan) for plan in [*plans[:n_first], *plans])
+        problem.progress.expect(trainings + distillation_step * DISTILLATION.max_iter)
+        if n_first:
             # Whitening needs classes: those of a few members that do without it.
-            _, first = committee(trainer, FIRST_MEMBERS, None)
+            _, first = committee(trainer, plans[:n_first], None)
             trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
-        members, combined = committee(trainer, n_members, problem.checkpoint)
+        members, combined = committee(trainer, plans, problem.checkpoint)
         found = replace(found, class_sizes="equal" if combined.shares is None else "estimated")
         problem.progress.stage("distilling the committee")
-        step = step_cost(x, problem.n_classes, h)
-        problem.progress.expect(step * DISTILLATION.max_iter)
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
         schedule = replace(DISTILLATION, weight_decay=decay_among(problem.n_classes, DISTILLATION.weight_decay))
-        distil(x, combined.probabilities, head, schedule, on_step=lambda: problem.progress.advance(step))
+        distil(x, combined.probabilities, head, schedule, on_step=lambda: problem.progress.advance(distillation_step))
         some = factor_rows(len(x))
         head.prototypes.mul_(matching_factor(head, x[some], combined.probabilities[some]))  # weight decay shrank them
         self.history_ = mean_history(members)

@@ -16,6 +16,7 @@ from rpim._common.progress import Progress, parallel_map
 from rpim.core.checkpoint import MEMBER_FILE, Checkpoint, History, check_tensors, checked_history, pack, unpack
 from rpim.core.head import Head
 from rpim.core.kmeans import ClassSizes, merged_start
+from rpim.core.neighbor_pairs import STEPS as PAIR_STEPS
 from rpim.core.neighbor_pairs import train_on_pairs
 from rpim.core.objective import Objective
 from rpim.core.preprocessing import KINDS, Representation, fit_representation, uses_labels
@@ -177,6 +178,11 @@ class Trainer:
     """Where there are no labels, the classes that an earlier committee gave to the rows. (N,)"""
 
     @property
+    def n_steps(self) -> int:
+        """Steps of the training of a member."""
+        return SCHEDULE.max_iter + (0 if len(self.labels) else PAIR_STEPS)
+
+    @property
     def whitened_by(self) -> Tensor:
         """The classes of the first rows, within which rows are whitened. (n,)"""
         return self.labels if self.clusters is None else self.clusters
@@ -273,14 +279,13 @@ def train_from_clusters(
 def train_members(
     trainer: Trainer,
     plans: list[MemberPlan],
-    step_cost: Callable[[MemberPlan], float],
+    cost: Callable[[MemberPlan], float],
     progress: Progress,
     checkpoint: Checkpoint | None,
 ) -> list[Member]:
-    """Train the members that the checkpoint does not have, each as a task; ``step_cost`` is in units of progress."""
+    """Train the members that the checkpoint does not have, each as a task; their ``cost`` is already expected."""
     found = {} if checkpoint is None else _kept_members(trainer, plans, checkpoint)
-    costs = [step_cost(plan) * SCHEDULE.max_iter for plan in plans]
-    progress.expect(sum(costs))
+    costs = [cost(plan) for plan in plans]
     progress.stage(f"training {len(plans)} members")
     progress.advance(sum(costs[number] for number in found))
     missing = [number for number in range(len(plans)) if number not in found]
