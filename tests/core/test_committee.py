@@ -51,9 +51,9 @@ def votes_of(*members):
     return collect_votes(numbered(len(members[0])), [voter(z) for z in members], members[0].shape[1])
 
 
-def together(*members, reference=None, n_known=0, **more):
+def together(*members, reference=None, **more):
     reference = members[0] if reference is None else reference
-    return average(votes_of(*members), reference, n_known, **more)
+    return average(votes_of(*members), reference, **more)
 
 
 FIRST = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1], [0.0, 0.1, 0.9], [0.0, 0.6, 0.4]]).double()
@@ -62,17 +62,17 @@ THIRD = torch.tensor([[0.3, 0.4, 0.3], [0.0, 0.3, 0.7], [0.1, 0.8, 0.1], [0.0, 0
 
 
 def test_matching_by_hand():
-    # Of the new classes FIRST and SECOND share 0.1 * 0.2 + 0.9 * 0.0 + 0.1 * 0.6 + 0.6 * 0.9 = 0.62 straight for the
-    # first and 0.46 for the second, crosswise 0.74 and 1.04: crosswise it is.
-    assert match(Votes(numbered(4), voter(SECOND)), FIRST, 1).tolist() == [0, 2, 1]
-    assert match(Votes(numbered(4), voter(FIRST)), FIRST, 1).tolist() == [0, 1, 2]
+    # Of their last two classes FIRST and SECOND share 0.1 * 0.2 + 0.9 * 0.0 + 0.1 * 0.6 + 0.6 * 0.9 = 0.62 straight for
+    # the first and 0.46 for the second, crosswise 0.74 and 1.04: crosswise it is.
+    assert match(Votes(numbered(4), voter(SECOND)), FIRST).tolist() == [0, 2, 1]
+    assert match(Votes(numbered(4), voter(FIRST)), FIRST).tolist() == [0, 1, 2]
 
 
 def test_the_mean_by_hand():
-    # One known class, two new ones; the second and the third have the new ones the other way round.
-    found = together(FIRST, SECOND, THIRD, n_known=1)
+    # The second and the third member have the last two classes the other way round.
+    found = together(FIRST, SECOND, THIRD)
     assert found.orders.tolist() == [[0, 1, 2], [0, 2, 1], [0, 2, 1]]
-    # Row 3: 0.6 + 0.0 + 0.3 for the first new class, 0.4 + 0.9 + 0.7 for the second.
+    # Row 3: 0.6 + 0.0 + 0.3 for the second class, 0.4 + 0.9 + 0.7 for the third.
     assert found.probabilities[3].tolist() == pytest.approx([0.1 / 3, 0.9 / 3, 2.0 / 3])
     assert found.probabilities.argmax(dim=1).tolist() == [0, 1, 2, 2]
 
@@ -81,37 +81,36 @@ def test_the_mean_by_hand():
 @settings(max_examples=25, deadline=None)
 def test_permuted_members_give_back_the_same_mean(orders, seed):
     z = probabilities(seed=seed)
-    found = together(*(z[:, [0, 1, *order]] for order in orders), reference=z, n_known=2)
+    found = together(*(z[:, [0, 1, *order]] for order in orders), reference=z)
     torch.testing.assert_close(found.probabilities, z)
     for order, back in zip(orders, found.orders, strict=True):
         assert torch.tensor([0, 1, *order])[back].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_known_classes_are_never_matched():
+def test_classes_that_a_member_exchanged_are_exchanged_back():
+    # Known classes too: with one or two labels each, a member may take the rows of one for those of the other.
     z = probabilities()
-    swapped = 0.9 * z[:, [1, 0, 2, 3, 4]] + 0.02
-    found = together(z, swapped, n_known=2)
-    assert found.orders.tolist() == [[0, 1, 2, 3, 4]] * 2
-    torch.testing.assert_close(found.probabilities, (z + swapped) / 2)
+    found = together(z, 0.9 * z[:, [1, 0, 2, 3, 4]] + 0.02)
+    assert found.orders.tolist() == [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4]]
+    torch.testing.assert_close(found.probabilities, 0.95 * z + 0.01)
 
 
-@pytest.mark.parametrize("n_known", [4, 5])
-def test_one_new_class_or_none(n_known):
-    z, other = probabilities(seed=0), probabilities(seed=1)
-    torch.testing.assert_close(together(z, other, n_known=n_known).probabilities, (z + other) / 2)
+def test_a_single_class():
+    z = torch.ones(4, 1).double()
+    torch.testing.assert_close(together(z, z).probabilities, z)
 
 
 def test_a_class_is_not_given_twice_however_much_it_shares():
     # The second class of the member shares most with both; the one that gains more gets it.
-    assert best_match(torch.tensor([[1.0, 6.0], [4.0, 10.0]]), 0).tolist() == [0, 1]
-    assert best_match(torch.tensor([[1.0, 9.0], [4.0, 6.0]]), 0).tolist() == [1, 0]
+    assert best_match(torch.tensor([[1.0, 6.0], [4.0, 10.0]])).tolist() == [0, 1]
+    assert best_match(torch.tensor([[1.0, 9.0], [4.0, 6.0]])).tolist() == [1, 0]
 
 
 def test_a_member_that_lost_a_class():
     # It has nothing in its third class, and the rows of it in the second: the class is matched with the empty one.
     z = torch.eye(3).double().repeat_interleave(4, 0)
     lost = torch.eye(3).double()[[0] * 4 + [1] * 8]
-    found = together(z, z[:, [0, 2, 1]], lost, n_known=1)
+    found = together(z, z[:, [0, 2, 1]], lost)
     assert found.orders.tolist() == [[0, 1, 2], [0, 2, 1], [0, 1, 2]]
     assert found.probabilities[-1].tolist() == pytest.approx([0.0, 1 / 3, 2 / 3])
     assert found.probabilities.sum(dim=1).tolist() == pytest.approx([1.0] * 12)
@@ -139,9 +138,9 @@ def test_members_are_matched_with_their_mean_where_the_reference_leads_astray(se
 
 def test_blocks_give_the_same(monkeypatch):
     members = [probabilities(n=40, seed=seed) for seed in range(4)]
-    whole = together(*members, n_known=2)
+    whole = together(*members)
     monkeypatch.setattr(committee, "_BLOCK_ROWS", 7)
-    parts = together(*members, n_known=2)
+    parts = together(*members)
     torch.testing.assert_close(parts.probabilities, whole.probabilities)
     assert torch.equal(parts.orders, whole.orders)
 
@@ -157,7 +156,7 @@ def test_votes_are_kept_where_they_are_small_and_else_computed_again(monkeypatch
     def together(members):
         votes = collect_votes(numbered(35), members, 5)
         vote_embedding(votes, 5, 3, seed=0)
-        return average(votes, z, 2)
+        return average(votes, z)
 
     expected = together([voter(z)])
     monkeypatch.setattr(committee, "_KEPT_VALUES", limit)
@@ -175,7 +174,7 @@ def test_members_are_matched_by_a_sample_of_the_rows(monkeypatch):
     matched = committee.match
     monkeypatch.setattr(committee, "match", lambda votes, z, *rest: asked.append(len(z)) or matched(votes, z, *rest))
     monkeypatch.setattr(committee, "_BLOCK_ROWS", 40)
-    found = average(collect_votes(numbered(400), members, 5), z, 2)
+    found = average(collect_votes(numbered(400), members, 5), z)
     assert set(asked) == {committee.MATCHING_ROWS * 5}
     torch.testing.assert_close(found.probabilities, z)  # of all rows
     for order, back in zip(orders, found.orders, strict=True):
@@ -312,7 +311,7 @@ def test_a_power_keeps_the_order_of_the_classes():
 
 
 def test_the_sizes_are_of_the_members_own_classes():
-    found = together(FIRST, SECOND, n_known=1)
+    found = together(FIRST, SECOND)
     assert found.sizes.tolist() == [[1, 2, 1], [1, 2, 1]]
 
 

@@ -1,8 +1,9 @@
 """The mathematics of a committee: the consensus of its members.
 
-Known classes have the same number in every member; new ones come in any order. They are matched with those of a
-reference by the Hungarian assignment with the largest shared probability, and the matched probabilities are averaged.
-The average is a better reference than any member, so they are matched with it again until no match changes.
+New classes come in any order in a member, and a known class with few labels may not be where it is in the others. So
+all classes are matched with those of a reference by the Hungarian assignment with the largest shared probability, and
+the matched probabilities are averaged. The average is a better reference than any member, so they are matched with it
+again until no match changes.
 The `Votes` of a member are computed block by block: beyond 128 MB only their mean is stored as an N x K matrix.
 
 The average is then propagated over a k-nearest-neighbor graph (Zhou, Bousquet, Lal, Weston, Schölkopf, "Learning with
@@ -164,7 +165,7 @@ class Consensus:
     orders: Tensor
 
 
-def average(votes: Sequence[Votes], reference: Tensor, n_known: int, max_rounds: int = MAX_ROUNDS) -> Consensus:
+def average(votes: Sequence[Votes], reference: Tensor, max_rounds: int = MAX_ROUNDS) -> Consensus:
     """Match the members with the reference, then with their mean until no match changes.
 
     Parameters
@@ -172,16 +173,14 @@ def average(votes: Sequence[Votes], reference: Tensor, n_known: int, max_rounds:
     votes : sequence of Votes
         One per member.
     reference : (N, K)
-        Probabilities that define the order of the new classes.
-    n_known : int
-        The number of known classes, which come first and need no matching.
+        Probabilities that define the order of the classes.
     """
     rows = _matching_rows(*reference.shape).to(reference.device)
     target, orders = reference[rows], torch.empty(0, dtype=torch.long, device=reference.device)
     keep = _are_kept(len(votes), *target.shape)
     some = [each.of_rows(rows, keep=keep) for each in votes]
     for _ in range(max_rounds):
-        found = torch.stack([match(each, target, n_known) for each in some])  # (n_members, K)
+        found = torch.stack([match(each, target) for each in some])  # (n_members, K)
         if torch.equal(found, orders):
             break
         orders = found
@@ -207,24 +206,23 @@ def _mean(votes: Sequence[Votes], orders: Tensor, like: Tensor) -> tuple[Tensor,
     return mean.div_(len(votes)), sizes
 
 
-def match(votes: Votes, reference: Tensor, n_known: int) -> Tensor:
+def match(votes: Votes, reference: Tensor) -> Tensor:
     """The one-to-one match of a member's classes with those of the reference by shared probability. (K,)"""
     n_classes = reference.shape[1]
     shared = reference.new_zeros(n_classes, n_classes)
     for rows, z in votes.blocks():
         shared.addmm_(reference[rows].T, z)
-    return best_match(shared, n_known)
+    return best_match(shared)
 
 
-def best_match(shared: Tensor, n_known: int) -> Tensor:
-    """The Hungarian assignment of the new classes; known ones keep their number. (K,)
+def best_match(shared: Tensor) -> Tensor:
+    """The Hungarian assignment with the largest sum. (K,)
 
-    >>> best_match(torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 6.0, 2.0]]), 1).tolist()
+    >>> best_match(torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 6.0, 2.0]])).tolist()
     [0, 2, 1]
     """
-    _, order = linear_sum_assignment(shared[n_known:, n_known:].double().cpu().numpy(), maximize=True)
-    new = torch.as_tensor(order, device=shared.device) + n_known
-    return torch.cat([torch.arange(n_known, device=shared.device), new])
+    _, order = linear_sum_assignment(shared.double().cpu().numpy(), maximize=True)
+    return torch.as_tensor(order, device=shared.device)
 
 
 def vote_embedding(votes: Sequence[Votes], n_classes: int, n_directions: int, seed: int) -> Tensor:

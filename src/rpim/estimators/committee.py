@@ -131,7 +131,7 @@ def combine(
     )
     reference = judge.proba_and_score(projected)[0]
     del projected
-    consensus = average(votes, reference, n_known)
+    consensus = average(votes, reference)
     out_of_bag = _out_of_bag(x, members, consensus.orders, trainer)
     check = LabelCheck.of(out_of_bag, labels)
     trusted = ~check.quality.isnan() & ~check.suspect
