@@ -7,8 +7,9 @@ FOLDER is that of benchmarks/protocol.py. After a first fit, n of its unlabelled
 with the same K follows; a label of an unknown class makes it a known one. A third of the unlabelled rows, drawn by the
 seed, is held out: no strategy may choose them, and accuracy is measured on them alone, so that every strategy is judged
 by the same rows, none of which was labelled. Held-out rows take part in the fits, without labels. Known and Unknown are
-those of the first fit. "suggest in rounds" labels 50 rows at a time, each round chosen after a refit. Cells that are
-done are not run again; the first fits are kept in ``--runs``.
+those of the first fit. "suggest in rounds" labels 50 rows at a time, each round chosen after a refit. "true classes" is
+no strategy but a bound: it chooses like ``suggest``, among the true classes instead of those that were found. Cells
+that are done are not run again; the first fits are kept in ``--runs``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def seen(case: Case, found: Discovery) -> Fit:
         "confidence": found.confidence,
         "vectors": found.model.transform(case.X.astype(np.float32)),
         "n_known": len(found.model.known_classes_),
+        "true_codes": class_codes(case.truth, np.append(case.known, np.setdiff1d(case.truth, case.known))),
     }
 
 
@@ -80,12 +82,20 @@ def least_confident(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray
     return rows[np.argsort(fit["confidence"][rows], kind="stable")[:n]]
 
 
+def by_true_classes(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """The same rule where every class was found without an error: typical rows of each unknown class, by its size."""
+    codes = fit["true_codes"][rows]
+    certain = np.ones(len(rows), dtype=np.float32)
+    return rows[choose_rows(codes, certain, fit["n_known"], n, fit["vectors"][rows])]
+
+
 STRATEGIES: dict[str, Callable[[Fit, np.ndarray, int, int], np.ndarray]] = {
     "suggest": by_suggestion,
     "random": at_random,
     "least confidence": least_confident,
     ROUNDS: by_suggestion,
     "suggest without features": without_features,
+    "true classes": by_true_classes,
 }
 
 
