@@ -85,7 +85,7 @@ def choose_rows(
     """Choose n rows, the most useful first: those of new classes, then of classes with many expected errors.
 
     Within a class the rows are typical of different parts of it: those nearest to the centroids of as many clusters.
-    Doubtful rows alone made a refit worse than no labels (docs/results.md).
+    Doubtful rows alone hardly help (docs/results.md).
 
     Parameters
     ----------
