@@ -202,6 +202,8 @@ def main() -> int:
     parser.add_argument("--uv", action="store_true", help="install with uv instead of pip")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions of all dependencies")
     arguments = parser.parse_args()
+    if arguments.uv and shutil.which("uv") is None:
+        parser.error("--uv needs uv, which is not on the PATH: pip install uv, or leave out --uv.")
     failed = 0
     with tempfile.TemporaryDirectory(prefix="rpim-wheels-") as name:
         scratch = Path(name)
