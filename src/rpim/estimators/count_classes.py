@@ -17,9 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.signal import find_peaks
-from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -252,6 +249,8 @@ def count_groups(x: Tensor, *, generator: torch.Generator, on_split: Callable[[]
     >>> count_groups(normalize(centres + noise), generator=torch.Generator().manual_seed(0)).n_classes
     7
     """
+    from sklearn.metrics import adjusted_mutual_info_score  # imported late: these libraries take an eighth of `import rpim.RPIM`
+
     rows = torch.randperm(len(x), generator=generator)[: 2 * HALF].to(x.device)
     x = x[rows] - x.mean(dim=0)
     if x.shape[1] > _N_DIRECTIONS:
@@ -289,6 +288,8 @@ def last_peak(values: FloatArray) -> int:
     >>> last_peak(np.array([0.5, 0.8, 0.8, 0.6, 0.4, 0.41, 0.4]))
     2
     """
+    from scipy.signal import find_peaks
+
     low = float(values.min()) - 1.0
     _, found = find_peaks(np.pad(values, 1, constant_values=low), prominence=_PROMINENCE, plateau_size=1)
     return int(found["right_edges"][-1]) - 1
@@ -296,6 +297,8 @@ def last_peak(values: FloatArray) -> int:
 
 def _assignments(x: Tensor, half: Tensor, grid: list[int]) -> list[NDArray[np.int64]]:
     """The group of each row for every K, by the centroids of Ward's clusters of one half. (N,) each"""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
     tree = linkage(x[half].double().cpu().numpy(), "ward")
     found = []
     for k in grid:
