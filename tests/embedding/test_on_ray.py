@@ -196,7 +196,7 @@ def test_the_commands_from_texts_to_classes(ray_here, command):
     assert code == 0
     Path("new.csv").write_text("text\nWhat is the exchange rate of the euro?\nwhere is my stolen bank card\n")
     written = "The classes of the rows are in classes.\n"
-    assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 2) == (0, written, "")
+    assert command("predict", "run", "new.csv", "-o", "classes", "--ray", "--workers", 1) == (0, written, "")
     assert pq.read_table("classes")["label"].to_pylist() == ["rate", "card"]
     assert not list(Path().glob("classes.*"))
 

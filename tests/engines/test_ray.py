@@ -114,7 +114,7 @@ def test_a_worker_that_is_killed(ray_here, problem, tmp_path, monkeypatch):
     """In the middle of the training: the others start anew with it from the last checkpoint."""
     x, y, folder = problem
     monkeypatch.setattr(checkpoint_module, "SAVE_EVERY", 0.0)
-    long = {**QUICK, "preset": "paper", "max_iter": 150}
+    long = {**QUICK, "preset": "paper", "max_iter": 60}
     whole = RPIM(12, random_state=0, **long).fit(x, y)
     checkpoint = Checkpoint(tmp_path / "run", {})
     killed = []
@@ -130,7 +130,7 @@ def test_a_worker_that_is_killed(ray_here, problem, tmp_path, monkeypatch):
     other = RPIM(12, random_state=0, **long).fit(RayEngine(RowFiles(folder), 2), y, checkpoint=checkpoint)
     killer.join(timeout=60)
     assert killed
-    assert len(other.history_) == 150
+    assert len(other.history_) == 60
     difference = (whole.head_.prototypes - other.head_.prototypes).norm() / whole.head_.prototypes.norm()
     assert float(difference) < 1e-4
     assert (other.labels_ == whole.labels_).mean() >= 0.999
@@ -152,7 +152,7 @@ def _ancestors(process):
         process = Path("/proc", str(parent))
 
 
-SHORT = {"max_iter": 400}, {"n_init": 2}
+SHORT = {"max_iter": 60}, {"n_init": 2}
 """Of the schedule and the preset of the paper, which have 1000 steps and 100 restarts."""
 COMMAND = f"""
 from rpim.core import checkpoint
@@ -200,7 +200,7 @@ def test_a_driver_that_is_killed(ray_here, problem, tmp_path, environment, comma
     assert (code, err.splitlines()[0]) == (0, "Resuming the fit in run.checkpoint."), err
     assert not list(tmp_path.glob("*.checkpoint"))
     found = Discovery.load("run")
-    assert found.model.n_iter_ == 400
+    assert found.model.n_iter_ == SHORT[0]["max_iter"]
     x, y = np.concatenate([np.load(path) for path in sorted(Path("rows").iterdir())]), np.load("y.npy")
     whole = RPIM(12, preset="paper", objective=QUICK["objective"], random_state=0).fit(x, y)
     assert (found.labels == whole.labels_).mean() >= 0.999
