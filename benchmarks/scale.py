@@ -379,7 +379,7 @@ def many_classes(counts: list[int]) -> None:
         head = Head(start.prototypes, SemanticBias.initial(start.prototypes))
         gradient(InMemoryBlocks(x, labels, n_classes, cache=False), head, Objective())
         times.append(time.process_time())
-        best_match(torch.rand(n_classes, n_classes, generator=generator), n_classes // 2)
+        best_match(torch.rand(n_classes, n_classes, generator=generator))
         times.append(time.process_time())
         clusters, step, match = np.diff(times)
         size = 24 * 100 * n_classes**2 / 1e9
