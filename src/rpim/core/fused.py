@@ -27,15 +27,15 @@ from torch import Tensor
 from rpim.core.row_blocks import Workspace, padded
 from rpim.core.transforms import Gradients
 
-PANEL = 128
+PANEL = 64
 """Columns in a panel of S and Q: narrower ones save more operations, but small products are slower ones."""
 
 
 def panels(n_features: int) -> list[slice]:
     """The columns, cut into panels.
 
-    >>> panels(200)
-    [slice(0, 128, None), slice(128, 200, None)]
+    >>> panels(100)
+    [slice(0, 64, None), slice(64, 100, None)]
     """
     return [slice(i, min(i + PANEL, n_features)) for i in range(0, n_features, PANEL)]
 
