@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils._param_validation import InvalidParameterError
 
 from rpim import PIM, RPIM, Discovery, FeatureSet, InfoMaxObjective
-from rpim.core.head import Head, least_fitting
+from rpim.core.head import Head, least_fitting, softmax_of
 from rpim.core.transforms import Transform
 from rpim.data.labels import name_rows
 from rpim.estimators import GCD
@@ -178,3 +178,12 @@ def test_bad_values_of_abstain(abstain, problem):
     X, y, _ = problem
     with pytest.raises(InvalidParameterError, match=r"'abstain' parameter of RPIM must be a float in the range \[0"):
         RPIM(**QUICK, abstain=abstain).fit(X, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_softmax_of_logits_far_apart(dtype):
+    logits = torch.tensor([[0.0, 1.0, 2.0], [300.0, -300.0, 299.0], [-1e4, 0.0, 1e4], [5.0, 5.0, 5.0]], dtype=dtype)
+    z, log_z = torch.empty_like(logits), torch.empty_like(logits)
+    softmax_of(logits, z, log_z)
+    torch.testing.assert_close(z, torch.softmax(logits, dim=1), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(log_z, torch.log_softmax(logits, dim=1))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rpim.core import objective as terms
-from rpim.core.head import Head
+from rpim.core.head import Head, softmax_of
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import Block, RowBlocks
 from rpim.core.sinkhorn import Scaling, pipelined_sinkhorn, sinkhorn
@@ -139,8 +139,7 @@ class Probabilities:
             where = block.rows if rows.cache else slice(0, len(block.x))
             z, log_z = rows.z[where], rows.log_z[where]
             if not self._cached:
-                torch.log_softmax(self.head_pass.logits(block.x, number), dim=1, out=log_z)
-                torch.exp(log_z, out=z)
+                softmax_of(self.head_pass.logits(block.x, number), z, log_z)
             yield number, block, z, log_z
         self._cached = rows.cache
 

@@ -10,6 +10,7 @@ docs/results.md compares it with other scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -129,6 +130,15 @@ class Head:
         for number, rows in enumerate(row_blocks(*x.shape)):
             logits = head_pass.logits(x[rows], number)
             yield rows, logits if self.offsets is None else logits.add_(self.offsets, alpha=self.temperature)
+
+
+def softmax_of(logits: Tensor, z: Tensor, log_z: Tensor) -> None:
+    """Write z = softmax(logits) and log z into this memory. (n, K)
+
+    By exp2: torch's exp takes up to four times as long, depending on the processor.
+    """
+    torch.log_softmax(logits, dim=1, out=log_z)
+    torch.mul(log_z, math.log2(math.e), out=z).exp2_()
 
 
 class PlainPass:

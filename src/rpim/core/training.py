@@ -23,7 +23,7 @@ from torch import Tensor
 from rpim.core import objective as terms
 from rpim.core.checkpoint import History, TrainingState
 from rpim.core.gradient import gradient, predict
-from rpim.core.head import Head
+from rpim.core.head import Head, softmax_of
 from rpim.core.objective import Objective
 from rpim.core.row_blocks import InMemoryBlocks, RowBlocks
 from rpim.core.transforms import SemanticBias
@@ -201,8 +201,7 @@ def distil(
         loss = 0.0
         for number, block in enumerate(rows.blocks()):
             z, log_z = rows.z[: len(block.x)], rows.log_z[: len(block.x)]
-            torch.log_softmax(head_pass.logits(block.x, number), dim=1, out=log_z)
-            torch.exp(log_z, out=z)
+            softmax_of(head_pass.logits(block.x, number), z, log_z)
             term = terms.cross_entropy(z, log_z, targets[block.rows], 1.0 / len(x))
             loss += float(term.values.sum()) / len(x)
             head_pass.backward(block.x, number, log_z, term.gradient)
