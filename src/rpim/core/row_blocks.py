@@ -12,7 +12,7 @@ AllReduce = Callable[[Tensor], Tensor]
 """Sums a tensor over all workers, in place."""
 
 BLOCK_BYTES = 2 << 20  # of rows or logits: a block stays in the CPU cache from one pass to the next
-LEAST_ROWS = 256
+LEAST_ROWS = 128
 
 
 class Block(NamedTuple):
