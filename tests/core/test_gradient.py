@@ -148,7 +148,7 @@ def test_many_blocks_give_what_one_gives(name, which, make_transform, monkeypatc
     # Labelled rows end inside the second of three blocks: a full one, a mixed one and one without labels.
     x, labels, prototypes = random_problem(n=700, n_labelled=300)
     results = []
-    for limit, n_blocks in ((1 << 30, 1), (1, 3)):
+    for limit, n_blocks in ((1 << 30, 1), (256 * 4 * max(N_CLASSES, N_FEATURES), 3)):
         monkeypatch.setattr(memory, "BLOCK_BYTES", limit)
         rows = InMemoryBlocks(x, labels, N_CLASSES)
         assert len(list(rows.blocks())) == n_blocks
