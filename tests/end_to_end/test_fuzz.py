@@ -21,7 +21,7 @@ from fuzz_work import KINDS, ROUND
 @pytest.mark.slow
 def test_damaged_and_hostile_files(tmp_path):
     """The same cases in every run; how many depends on the time (RPIM_FUZZ_SECONDS)."""
-    seconds = float(os.environ.get("RPIM_FUZZ_SECONDS", 15))
+    seconds = float(os.environ.get("RPIM_FUZZ_SECONDS", 30))
     outcome = fuzzing.fuzz(tmp_path / "fuzz", seconds, 0, ROUND, tmp_path / "findings")
     print(outcome.table())
     assert set(outcome.counts) == set(KINDS)
