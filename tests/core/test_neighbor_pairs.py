@@ -8,6 +8,8 @@ from rpim.core.head import Head
 from rpim.core.neighbor_pairs import pair_gradient, train_on_pairs
 from rpim.core.transforms import TRANSFORMS
 
+NO_LABELS = torch.empty(0, dtype=torch.long)
+
 
 def test_the_gradient_is_that_of_autograd():
     generator = torch.Generator().manual_seed(0)
@@ -40,7 +42,7 @@ def test_neighbors_come_to_agree(blobs, h):
 
     heads = [Head(prototypes.clone(), TRANSFORMS[h].initial(prototypes), 25.0) for _ in range(2)]
     before = agreement(heads[0])
-    losses, again = (train_on_pairs(x, head, seed=0) for head in heads)
+    losses, again = (train_on_pairs(x, NO_LABELS, head, seed=0) for head in heads)
     assert losses == again
     assert torch.equal(heads[0].prototypes, heads[1].prototypes), "the seed decides"
     assert losses[-1] < losses[0] - 0.1
@@ -52,5 +54,20 @@ def test_neighbors_come_to_agree(blobs, h):
 def test_one_row_has_no_neighbor():
     prototypes = torch.eye(2, 3)
     head = Head(prototypes.clone(), TRANSFORMS["none"].initial(prototypes), 25.0)
-    assert train_on_pairs(torch.ones(1, 3), head, seed=0) == []
+    assert train_on_pairs(torch.ones(1, 3), NO_LABELS, head, seed=0) == []
     assert torch.equal(head.prototypes, prototypes)
+
+
+def test_labels_decide_which_class_is_which(blobs):
+    x, truth = blobs([30] * 4, 12, spread=0.15)
+    first = torch.cat([torch.nonzero(truth == c)[:1, 0] for c in range(4)])
+    others = torch.tensor([row for row in range(120) if row not in first.tolist()])
+    x, truth = torch.cat([x[first], x[others]]), torch.cat([truth[first], truth[others]])
+    means = torch.stack([x[truth == c].mean(dim=0) for c in range(4)])
+    start = torch.nn.functional.normalize(means.mean(dim=0) + 0.05 * means, dim=1)  # nearly one point
+    accuracy = []
+    for labels in (truth[:4], (truth[:4] + 1) % 4):
+        head = Head(start.clone(), TRANSFORMS["none"].initial(start), 25.0)
+        train_on_pairs(x, labels, head, seed=0, steps=200)
+        accuracy.append(float((head.predict(x) == (truth + labels[0]) % 4).double().mean()))
+    assert min(accuracy) > 0.9

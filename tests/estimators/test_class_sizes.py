@@ -155,11 +155,29 @@ def test_classes_are_as_equal_as_the_members_find_them(case):
     assert accuracy(auto, y, truth) > accuracy(equal, y, truth)
 
 
+def size_trust_of(shares, n_labels, n_rows=1000, asked_for=None):
+    """The trust in the sizes of the classes, of which the first have so many labels."""
+    labels = torch.repeat_interleave(torch.arange(len(n_labels)), torch.tensor(n_labels, dtype=torch.long))
+    return committee._size_trust(torch.tensor(shares), labels, n_rows, asked_for)
+
+
 def test_few_known_classes_say_little_of_the_sizes():
-    shares = torch.tensor([0.3, 0.1, 0.15, 0.15, 0.15, 0.15])
-    assert committee._size_trust(shares, 2, None) == pytest.approx(size_trust(shares, committee.NOISE_OF_ALL))
-    assert committee._size_trust(shares, 5, None) == pytest.approx(size_trust(shares[:5], committee.NOISE_OF_KNOWN))
-    assert [committee._size_trust(shares, 5, asked_for) for asked_for in ("equal", "estimated")] == [0.0, 1.0]
+    shares = [0.3, 0.1, 0.15, 0.15, 0.15, 0.15]
+    halves = [round(500 * share) for share in shares]
+    of_all = size_trust(torch.tensor(shares), committee.NOISE_OF_ALL)
+    of_five = size_trust(torch.tensor(shares[:5]), committee.NOISE_OF_KNOWN)
+    assert size_trust_of(shares, []) == pytest.approx(of_all)
+    assert size_trust_of(shares, halves[:2]) == pytest.approx(of_all)
+    assert size_trust_of(shares, halves[:5]) == pytest.approx(of_five)
+    assert [size_trust_of(shares, halves[:5], asked_for=given) for given in ("equal", "estimated")] == [0.0, 1.0]
+
+
+def test_classes_with_few_labels_say_little_of_the_sizes():
+    """Five classes of 100 rows with 50 labels each, and five with two labels, whose sizes are hardly held by these."""
+    shares = [0.1] * 5 + [0.02, 0.18, 0.04, 0.16, 0.1]
+    assert size_trust_of(shares, [50] * 5 + [50] * 5) > 0.5
+    assert size_trust_of(shares, [50] * 5 + [2] * 5) == 0.0
+    assert size_trust_of(shares, [2] * 10) > 0.5, "few labels are the usual ones here"
 
 
 def test_nothing_is_searched_where_lambda_is_given(case):

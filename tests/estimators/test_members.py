@@ -192,7 +192,7 @@ def test_without_labels_neighbors_agree_and_clusters_whiten(trainer, monkeypatch
     train = trainer()
     none = train.labels[:0]
     calls = []
-    monkeypatch.setattr(members, "train_on_pairs", lambda x, head, seed: calls.append((len(x), seed)))
+    monkeypatch.setattr(members, "train_on_pairs", lambda x, labels, head, seed: calls.append((len(x), seed)))
     plans = plan_members(4, 0, n_directions=8)
     assert [plan.representation for plan in plans] == ["raw", "centred", "mildly whitened", "whitened"]
     train(plans[0])
@@ -207,3 +207,22 @@ def test_without_labels_neighbors_agree_and_clusters_whiten(trainer, monkeypatch
     expected = fit_representation("whitened", train.x, clusters, 8)
     torch.testing.assert_close(by_clusters(train.x), expected(train.x))
     assert not torch.allclose(by_clusters(train.x), centred(train.x))
+
+
+def test_few_labels_are_helped_by_neighbors_and_clusters(trainer, monkeypatch):
+    train = trainer()
+    calls = []
+    monkeypatch.setattr(members, "train_on_pairs", lambda x, labels, head, seed: calls.append(labels.tolist()))
+    whitened = plan_members(4, 0, n_directions=8)[3]
+    n_known = int(train.labels.max()) + 1
+    some = torch.cat([torch.nonzero(train.labels == c)[: members.FEW_LABELS, 0] for c in range(n_known)])
+    few = replace(train, labels=train.labels[some], folds=train.folds[some])
+    assert few.has_few_labels
+    assert not train.has_few_labels
+    assert few.n_steps > train.n_steps
+    few(whitened)
+    assert calls == [few._rows_of(whitened)[1].tolist()], "without those that the member is not to see"
+    clusters = torch.arange(len(train.x)) % 5
+    by_clusters = replace(few, clusters=clusters).fit_representation(whitened)
+    expected = fit_representation("whitened", train.x, clusters, 8)
+    torch.testing.assert_close(by_clusters(train.x), expected(train.x))

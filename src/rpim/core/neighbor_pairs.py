@@ -1,4 +1,4 @@
-"""Neighbors in one class: how the members of a committee are trained further where no row has a label.
+"""Neighbors in one class: how the members of a committee are trained further where there are few labels or none.
 
 A row and one of its nearest neighbors, drawn anew in every step, should be in the same class, the more so if it is a
 rare one. This is the loss of TEMI (Adaloglou, Michels, Kalisch and Kollmann, "Exploring the Limits of Deep Image
@@ -8,6 +8,7 @@ Clustering using Pretrained Models", BMVC 2023):
 
 With r_i = softmax(beta (log z_i + log z_j) - log pi), the share of each class in the sum, and rho the mean of r, the
 derivative with respect to z is  -beta (r[i,k] + sum of r over the rows that drew i) / z[i,k] + rho_k / pi_k.
+Labelled rows add CE.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from rpim.core.committee import nearest_neighbors
 from rpim.core.head import Head
+from rpim.core.objective import supervised_cross_entropy
 from rpim.core.training import Adam
 
 N_NEIGHBORS = 10
@@ -48,13 +50,15 @@ def pair_gradient(log_z: Tensor, pairs: Tensor, beta: float = BETA) -> tuple[flo
     return loss, gradient.div_(n)
 
 
-def train_on_pairs(x: Tensor, head: Head, seed: int, steps: int = STEPS) -> list[float]:
+def train_on_pairs(x: Tensor, labels: Tensor, head: Head, seed: int, steps: int = STEPS) -> list[float]:
     """Train the prototypes in place so that neighbors agree; returns the loss at every step.
 
     Parameters
     ----------
     x : (N, D)
         At most `N_NEIGHBORS` neighbors are drawn from, and no more than a third of the rows per class.
+    labels : (n_labelled,)
+        Codes of the first rows.
     """
     n_neighbors = min(N_NEIGHBORS, max(2, len(x) // (3 * len(head.prototypes))))
     neighbors = nearest_neighbors(torch.nn.functional.normalize(x, dim=1), n_neighbors)  # (N, k)
@@ -63,11 +67,17 @@ def train_on_pairs(x: Tensor, head: Head, seed: int, steps: int = STEPS) -> list
     generator = torch.Generator().manual_seed(seed)
     refined = head.transform.forward(x)[0]
     adam = Adam(head.prototypes, weight_decay=0.0)
+    n_labelled = len(labels)
     losses = []
     for _ in range(steps):
         drawn = torch.randint(neighbors.shape[1], (len(x), 1), generator=generator).to(x.device)
         log_z = torch.log_softmax(head.temperature * (refined @ head.prototypes.T), dim=1)
         loss, d_logits = pair_gradient(log_z, neighbors.gather(1, drawn)[:, 0])
+        if n_labelled:
+            given = log_z[:n_labelled]
+            term = supervised_cross_entropy(given.exp(), given, labels, 1.0 / n_labelled)
+            loss += float(term.values.mean())
+            d_logits[:n_labelled] += term.gradient
         losses.append(loss)
         adam.step(head.temperature * (d_logits.T @ refined), LEARNING_RATE)
     return losses

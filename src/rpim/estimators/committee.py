@@ -57,8 +57,10 @@ four sets have 0.20 to 0.41 as they are, 0.34 to 0.49 if sizes fall by 5:1, and 
 
 NOISE_OF_KNOWN, NOISE_OF_ALL = 0.18, 0.36
 """The coefficient of variation with which equally large classes are found, known ones and all: see `size_trust`."""
+FEW = 0.5
+"""A known class is held by its labels unless the labelled share of its rows is below this part of the usual one."""
 ENOUGH_KNOWN = 5
-"""With fewer known classes than this, the sizes of all classes are looked at."""
+"""With fewer such classes than this, the sizes of all classes are looked at."""
 
 VOTE_DIRECTIONS = 128
 _ROUNDS = 20  # of estimating the number of wrong labels
@@ -102,9 +104,7 @@ class Combined:
     label_check: LabelCheck
 
 
-def combine(
-    trainer: Trainer, members: Sequence[Member], n_known: int, seed: int, class_sizes: ClassSizes | None = None
-) -> Combined:
+def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes: ClassSizes | None = None) -> Combined:
     """Match, average, bring neighbors into agreement and classes into balance.
 
     ``class_sizes`` are those that were asked for; by default the members decide how equal the classes are.
@@ -138,7 +138,7 @@ def combine(
     power = calibrated_power(out_of_bag[trusted], labels[trusted])
     spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
     found = spread.mean(dim=0)  # (K,)
-    trust = _size_trust(found, n_known, class_sizes)
+    trust = _size_trust(found, labels, len(x), class_sizes)
     shares = between_equal_and(found, trust)
     final = balance(spread, shares)
     classes = final.argmax(dim=1)
@@ -154,15 +154,20 @@ def combine(
     )
 
 
-def _size_trust(found: Tensor, n_known: int, class_sizes: ClassSizes | None) -> float:
+def _size_trust(found: Tensor, labels: Tensor, n_rows: int, class_sizes: ClassSizes | None) -> float:
     """How far to trust the shares of the rows that the classes were given. (K,)
 
-    Labels hold the known classes, so their sizes are found with less noise than those of new ones.
+    Labels hold the known classes, so their sizes are found with less noise than those of new ones. A class with few
+    labels, such as one that was new until now, is no better than a new one.
     """
     if class_sizes is not None:
         return float(class_sizes == "estimated")
-    if n_known >= ENOUGH_KNOWN:
-        return size_trust(found[:n_known], NOISE_OF_KNOWN)
+    counts = torch.bincount(labels, minlength=len(found))
+    labelled = counts / (n_rows * found)  # of the rows of each class, the share that has a label
+    usual = len(labels) / float((n_rows * found)[counts > 0].sum()) if len(labels) else 0.0
+    held = (counts > 0) & (labelled >= FEW * usual)
+    if int(held.sum()) >= ENOUGH_KNOWN:
+        return size_trust(found[held], NOISE_OF_KNOWN)
     return size_trust(found, NOISE_OF_ALL)
 
 

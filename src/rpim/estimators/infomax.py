@@ -60,7 +60,7 @@ COMMITTEE_ROWS = 50_000
 does not fit into memory, a half or a quarter; where a quarter does not fit, there is no committee."""
 
 FIRST_MEMBERS = 4
-"""Without labels, members whose classes the others whiten their rows by."""
+"""With few labels or none, members whose classes the others whiten their rows by."""
 
 
 class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
@@ -269,7 +269,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             embeddings=problem.preprocess.columns,
         )
         asked_for = None if varied("class_sizes") else found.class_sizes
-        n_first = 0 if len(labels) else FIRST_MEMBERS
+        n_first = FIRST_MEMBERS if trainer.has_few_labels else 0
         distillation_step = step_cost(x, problem.n_classes, self._resolved("h"))
 
         def cost(plan: MemberPlan) -> float:
@@ -280,12 +280,12 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         ) -> tuple[list[Member], Combined]:
             members = train_members(trainer, plans, cost, problem.progress, checkpoint)
             problem.progress.stage("combining the members")
-            return members, combine(trainer, members, problem.n_known, seeds[2], asked_for)
+            return members, combine(trainer, members, seeds[2], asked_for)
 
         trainings = sum(cost(plan) for plan in [*plans[:n_first], *plans])
         problem.progress.expect(trainings + distillation_step * DISTILLATION.max_iter)
         if n_first:
-            # Whitening needs classes: those of a few members that do without it.
+            # Whitening needs classes: those of a few members that do without it, or with few labels.
             _, first = committee(trainer, plans[:n_first], None)
             trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
         members, combined = committee(trainer, plans, problem.checkpoint)

@@ -32,6 +32,9 @@ ROW_SHARE = 0.5
 LEAST_ROWS = 25
 """Of these rows per class, on average, a member is trained on at least so many, or on all."""
 
+FEW_LABELS = 2
+"""With at most so many labels per known class, on average, members are trained as without any: see `Trainer`."""
+
 N_DIRECTIONS = 128
 """Number of principal directions of the rows of a member: more are no better, and cost twice as much."""
 
@@ -162,7 +165,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains any member: what all of them share. It can be sent to another process."""
+    """Trains any member: what all of them share. It can be sent to another process.
+
+    Where there are few labels or none, members are also trained on pairs of neighbors, and their rows can be whitened
+    by the classes of an earlier committee.
+    """
 
     x: Tensor  # (N, D), the labelled rows first; the embeddings side by side where there are several
     labels: Tensor  # (n_labelled,)
@@ -175,12 +182,18 @@ class Trainer:
     embeddings: tuple[slice, ...] = (slice(None),)
     """The columns of each embedding."""
     clusters: Tensor | None = None
-    """Where there are no labels, the classes that an earlier committee gave to the rows. (N,)"""
+    """The classes that an earlier committee gave to the rows. (N,)"""
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether there are too few labels to learn much from, or none."""
+        n_known = int(self.labels.max()) + 1 if len(self.labels) else 0
+        return len(self.labels) <= FEW_LABELS * n_known
 
     @property
     def n_steps(self) -> int:
         """Steps of the training of a member."""
-        return SCHEDULE.max_iter + (0 if len(self.labels) else PAIR_STEPS)
+        return SCHEDULE.max_iter + (PAIR_STEPS if self.has_few_labels else 0)
 
     @property
     def whitened_by(self) -> Tensor:
@@ -203,8 +216,8 @@ class Trainer:
             weight_decay=self.weight_decay,
             cache=self.cache,
         )
-        if not len(self.labels):
-            train_on_pairs(x, head, plan.seed)
+        if self.has_few_labels:
+            train_on_pairs(x, labels, head, plan.seed)
         return Member(plan, representation, head, history)
 
     def untrained(self, plan: MemberPlan) -> Member:
@@ -219,7 +232,7 @@ class Trainer:
         return plan.representation, plan.n_directions, plan.embedding, fold
 
     def _is_whitened_by_labels(self, plan: MemberPlan) -> bool:
-        return uses_labels(plan.representation) and len(self.labels) > 0
+        return uses_labels(plan.representation) and self.clusters is None and len(self.labels) > 0
 
     def fit_representation(self, plan: MemberPlan) -> Representation:
         """Fit the representation that all members with the same `representation_key` share."""
