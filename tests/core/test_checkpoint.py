@@ -12,6 +12,7 @@ import torch
 from rpim import PIM, RPIM
 from rpim._common.errors import InputError
 from rpim.core import checkpoint as module
+from rpim.core import training
 from rpim.core.checkpoint import Checkpoint, TrainingState, pack, unpack
 from rpim.core.head import Head
 from rpim.core.objective import Objective
@@ -91,6 +92,42 @@ def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs
         assert len(checkpoints.states) >= stop_at, "every step is saved"
         for name, value in whole.parameters.items():
             assert value.equal(trained.parameters[name])
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("stop_at", [1, 30, 31, 32, 45, 61, 62, 70])
+def test_a_training_that_starts_again_resumes_with_the_same_bits(blobs, monkeypatch, pipelined, stop_at):
+    """Stopped in its first, second or last attempt."""
+    x, truth = blobs([40] * 4, 12, spread=0.8)
+    monkeypatch.setattr(training, "CLASSES_LOST", -0.1)  # as if classes had always lost their rows
+    monkeypatch.setattr(training, "MOST_HALVINGS", 2)
+    schedule = Schedule(max_iter=40, weight_decay=0.01, keep_classes=True)
+    rows = InMemoryBlocks(x, truth[:60], 4)
+    start = Head(x[::40][:4], TRANSFORMS["semantic-bias"].initial(x[::40][:4]), 5.0)
+
+    def trained(checkpoints, on_step=None):
+        head = start.copy()
+        return head, train(rows, head, Objective(pipelined=pipelined), schedule, on_step, checkpoints)
+
+    whole, history = trained(None)
+    assert {step["weight_decay"] for step in history} == {0.0025}
+    plain = start.copy()
+    train(rows, plain, Objective(pipelined=pipelined), Schedule(max_iter=40, weight_decay=0.0025))
+    checkpoints, steps = InPlace(), []
+
+    def stop(step, _):
+        steps.append(step)
+        if len(steps) == stop_at:
+            raise Stop
+
+    with pytest.raises(Stop):
+        trained(checkpoints, stop)
+    again, resumed = trained(checkpoints)
+    assert len(history) == 40
+    assert resumed == history
+    for name, value in whole.parameters.items():
+        assert value.equal(again.parameters[name])
+        assert value.equal(plain.parameters[name]), "as if it had begun with the last weight decay"
 
 
 @pytest.mark.parametrize("method", [PIM, RPIM])

@@ -7,7 +7,7 @@ import torch
 
 from rpim import RPIM, InfoMaxObjective
 from rpim.core.objective import Objective
-from rpim.estimators.members import Trainer, label_folds
+from rpim.estimators.members import SCHEDULE, Trainer, label_folds
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "it labels rows with -1 and 1, and -1 means unlabelled here (as in scikit-learn's own "
@@ -43,6 +43,6 @@ def trainer(blobs):
         order = torch.cat([labelled, rest])
         labels = truth[labelled]
         new_head = RPIM(objective=InfoMaxObjective(**parameters))._new_head
-        return Trainer(x[order], labels, label_folds(labels, 0), 5, Objective(), 0.01, new_head)
+        return Trainer(x[order], labels, label_folds(labels, 0), 5, Objective(), SCHEDULE, new_head)
 
     return make

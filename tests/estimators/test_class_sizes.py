@@ -14,7 +14,7 @@ from rpim.core.kmeans import Start, estimated_shares, single_start
 from rpim.core.objective import Objective
 from rpim.estimators import RIM, TIM, committee
 from rpim.estimators.committee import sizes_at_start
-from rpim.estimators.members import train_from_clusters
+from rpim.estimators.members import SCHEDULE, train_from_clusters
 from rpim.estimators.problem import Problem
 
 LONG_TAIL = [160, 120, 90, 60, 40, 25, 15, 10, 6, 4]
@@ -67,7 +67,7 @@ def test_members_that_estimate_sizes_leave_them_more_as_they_are(case):
     spreads = {}
     for class_sizes in ("equal", "estimated"):
         head, _ = train_from_clusters(
-            x, labels, 10, Objective(), RPIM()._new_head, class_sizes=class_sizes, seed=0, weight_decay=0.01
+            x, labels, 10, Objective(), RPIM()._new_head, class_sizes=class_sizes, seed=0, schedule=SCHEDULE
         )
         spreads[class_sizes] = float(estimated_shares(head.predict(x), head.prototypes).std())
     true = float(estimated_shares(torch.from_numpy(truth), torch.zeros(10, 1)).std())

@@ -24,7 +24,7 @@ from rpim.data.row_files import RowFiles
 from rpim.engines import base as engine_base
 from rpim.estimators import RIM, TIM, committee, infomax
 from rpim.estimators.committee import LabelCheck
-from rpim.estimators.members import Trainer, label_folds, plan_members
+from rpim.estimators.members import SCHEDULE, Trainer, label_folds, plan_members
 from rpim.estimators.objective import SCHEDULES
 
 # -- members together ----------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_classes_are_brought_into_balance_where_they_are_taken_to_be_equal(blobs
     order = torch.argsort((truth > 1) | (torch.arange(150) % 2 == 0), stable=True)
     x, truth = x[order], truth[order]
     labels = truth[:45]
-    train = Trainer(x, labels, label_folds(labels, 0), 4, Objective(), 0.01, RPIM()._new_head)
+    train = Trainer(x, labels, label_folds(labels, 0), 4, Objective(), SCHEDULE, RPIM()._new_head)
     members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=(class_sizes,))]
     found = committee.combine(train, members, seed=0, class_sizes=class_sizes)
     shares = found.probabilities.mean(dim=0)

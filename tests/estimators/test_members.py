@@ -173,7 +173,7 @@ def test_a_member_knows_nothing_of_the_labels_that_it_is_not_to_see(trainer, num
     hidden = train.folds == plan.fold
     assert hidden.any()
     labels[hidden] = (labels[hidden] + 1) % 3
-    other = Trainer(train.x, labels, train.folds, 5, train.objective, train.weight_decay, train.new_head)
+    other = Trainer(train.x, labels, train.folds, 5, train.objective, train.schedule, train.new_head)
     assert train(plan).to_bytes() == other(plan).to_bytes()
     labels[~hidden] = (labels[~hidden] + 1) % 3
     assert train(plan).to_bytes() != other(plan).to_bytes()

@@ -295,6 +295,21 @@ def test_weight_decay_falls_with_many_classes_unless_it_is_given_or_published(me
     assert method(preset="paper")._hyperparameters(1000).weight_decay == 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_a_weight_decay_that_empties_classes_is_halved_unless_it_is_given(n_members):
+    random = np.random.default_rng(1)
+    truth = np.arange(200).repeat(20)
+    X = random.standard_normal((200, 128))[truth] + 2.5 * random.standard_normal((len(truth), 128))
+    y = np.where((truth < 100) & (np.arange(len(truth)) % 2 == 0), truth, -1)
+    unknown = []
+    for objective in (None, InfoMaxObjective(weight_decay=0.01)):
+        model = RPIM(200, objective=objective, n_members=n_members, random_state=0).fit(X, y)
+        assert model.weight_decay_ == (0.005 if objective is None else 0.01)
+        unknown.append(gcd_accuracy(truth[y < 0], model.labels_[y < 0], range(100)).unknown)
+    assert unknown[0] > unknown[1] + 0.05
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_initial_prototypes_grow_with_many_classes_unless_published(method):
     centroids = torch.nn.functional.normalize(torch.randn(1000, 4, generator=torch.Generator().manual_seed(0)))

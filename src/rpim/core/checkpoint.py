@@ -37,8 +37,8 @@ TRAINING_FILE = "training.safetensors"
 WORKERS_FOLDER = "workers"
 
 History = list[dict[str, float]]
-"""The terms of the objective at every step."""
-TERMS = ("M", "C", "L_R", "CE", "L_S", "objective", "confident")
+"""The terms of the objective at every step, and what else there is to tell of it."""
+TERMS = ("M", "C", "L_R", "CE", "L_S", "objective", "confident", "weight_decay")
 
 
 def pack(tensors: dict[str, Tensor], facts: Any) -> bytes:

@@ -69,6 +69,13 @@ class Schedule:
     """Stop when on average fewer than this share of the rows change their class per step."""
     check_every: int = 10
     """Steps between two checks whether rows still change their class."""
+    keep_classes: bool = False
+    """Start again with half of the weight decay if it empties classes; see `train`."""
+
+
+CLASSES_STEP, CLASSES_LOST = 30, 0.1
+"""With ``keep_classes``: when classes are counted first, and the share of them that may have lost all their rows."""
+MOST_HALVINGS = 4
 
 
 class Checkpoints(Protocol):
@@ -92,68 +99,111 @@ def train(
     on_step: Callable[[int, dict[str, float]], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Train ``head`` in place; returns the terms of the objective at every step.
+    """Train ``head`` in place; returns the terms of the objective and the weight decay at every step.
 
     With ``checkpoints`` it resumes from the last one, and ends with the same bits as an uninterrupted training.
+
+    Too much weight decay empties new classes, whose rows then go to the known ones, which labels hold up. How much is
+    too much depends on how far the classes overlap. So with ``schedule.keep_classes`` the training starts again with
+    half of it if after 30 steps, or when it settles, more than a tenth of the classes have lost all their rows.
     """
-    adam = {name: Adam(parameter, schedule.weight_decay) for name, parameter in head.parameters.items()}
-    factors = rows.z.new_zeros(objective.sinkhorn_iterations, rows.n_classes) if objective.pipelined else None
-    checked = head.copy()
-    history = _resume(head, adam, factors, checked, checkpoints)
-    first = len(history)
+    state = _State(rows, head, objective, schedule)
+    if checkpoints is not None:
+        state.resume(checkpoints)
     if on_step is not None:
-        for step, value in enumerate(history):
+        for step, value in enumerate(state.history):
             on_step(step, value)
     labels, previous = rows.new_labels(), rows.new_labels()
-    if first > 0 and schedule.tol > 0.0:
-        predict(rows, checked, previous)
-    for step in range(first, schedule.max_iter):
-        if step > first and checkpoints is not None and _any_worker(rows, checkpoints.due()):
-            checkpoints.save(_state(head, adam, factors, checked, history))
+    resumed_at = len(state.history)
+    if resumed_at > 0 and schedule.tol > 0.0:
+        predict(rows, state.checked, previous)
+    while (step := len(state.history)) < schedule.max_iter:
+        if step not in (0, resumed_at) and checkpoints is not None and _any_worker(rows, checkpoints.due()):
+            checkpoints.save(state.to_save())
         compare = step % schedule.check_every == 0 and schedule.tol > 0.0
-        value, gradients = gradient(rows, head, objective, labels if compare else None, factors)
-        history.append(value)
+        count = schedule.keep_classes and step in (0, CLASSES_STEP)
+        value, gradients = gradient(rows, head, objective, labels if compare or count else None, state.factors)
+        settled = compare and step > 0 and _share_changed(rows, labels, previous) <= schedule.tol * schedule.check_every
+        if count and step == 0:
+            state.n_used.fill_(_n_used(rows, labels))
+        elif count or (settled and schedule.keep_classes):
+            lost = (int(state.n_used) - _n_used(rows, labels)) / rows.n_classes
+            if lost > CLASSES_LOST and state.weight_decay > schedule.weight_decay / 2**MOST_HALVINGS:
+                state.begin(state.weight_decay / 2)
+                continue
+        state.history.append({**value, "weight_decay": state.weight_decay})
         if on_step is not None:
-            on_step(step, value)
+            on_step(step, state.history[-1])
+        if settled:
+            break
         if compare:
-            changed = float(rows.all_reduce((labels != previous).sum())) / rows.n_rows
-            if step > 0 and changed <= schedule.tol * schedule.check_every:
-                break
             labels, previous = previous, labels
-            checked = head.copy()
+            state.checked = head.copy()
         for name, slope in gradients.items():
-            adam[name].step(slope, schedule.learning_rate)
-    return history
+            state.adam[name].step(slope, schedule.learning_rate)
+    return state.history
+
+
+class _State:
+    """What changes from step to step: the head, Adam, Sinkhorn's factors, and the history."""
+
+    def __init__(self, rows: RowBlocks, head: Head, objective: Objective, schedule: Schedule) -> None:
+        self.head, self.start = head, head.copy()
+        self.n_used = torch.tensor(0)
+        """The number of classes with rows at the start."""
+        self.factors: Tensor | None = None
+        if objective.pipelined:
+            self.factors = rows.z.new_zeros(objective.sinkhorn_iterations, rows.n_classes)
+        self.begin(schedule.weight_decay)
+
+    def begin(self, weight_decay: float) -> None:
+        """Go back to the start."""
+        for name, parameter in self.head.parameters.items():
+            parameter.copy_(self.start.parameters[name])
+        if self.factors is not None:
+            self.factors.zero_()
+        self.weight_decay = weight_decay
+        self.adam = {name: Adam(parameter, weight_decay) for name, parameter in self.head.parameters.items()}
+        self.checked = self.head.copy()
+        """The head of the last check, with whose classes those of the next one are compared."""
+        self.history: History = []
+
+    def to_save(self) -> TrainingState:
+        """What the next step needs."""
+        checked = {f"checked.{name}": value for name, value in self.checked.parameters.items()}
+        tensors = {**self.head.parameters, **checked, "n_used": self.n_used}
+        if self.factors is not None:
+            tensors["sinkhorn"] = self.factors
+        for name, each in self.adam.items():
+            tensors |= {f"{name}.{what}": value for what, value in each.state.items()}
+        return TrainingState(tensors, self.history)
+
+    def resume(self, checkpoints: Checkpoints) -> None:
+        """Go to the last checkpoint, if there is one."""
+        saved = checkpoints.last(self.to_save().tensors)
+        if saved is None:
+            return
+        self.begin(saved.history[-1]["weight_decay"])
+        for name, tensor in self.to_save().tensors.items():
+            tensor.copy_(saved.tensors[name])
+        for each in self.adam.values():
+            each.steps = len(saved.history)
+        self.history = list(saved.history)
+
+
+def _share_changed(rows: RowBlocks, labels: Tensor, previous: Tensor) -> float:
+    """The share of rows whose class has changed, of all workers. labels, previous: (N,)"""
+    return float(rows.all_reduce((labels != previous).sum())) / rows.n_rows
+
+
+def _n_used(rows: RowBlocks, labels: Tensor) -> int:
+    """The number of classes with rows, of all workers. labels: (N,)"""
+    return int((rows.all_reduce(torch.bincount(labels, minlength=rows.n_classes)) > 0).sum())
 
 
 def _any_worker(rows: RowBlocks, due: bool) -> bool:
     """Whether it is due on any worker: clocks differ, and all workers must save the same step."""
     return bool(rows.all_reduce(torch.tensor(int(due))))
-
-
-def _state(head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, history: History) -> TrainingState:
-    """What the next step needs; with the head of the last check, the classes of that time can be compared with."""
-    tensors = {**head.parameters, **{f"checked.{name}": value for name, value in checked.parameters.items()}}
-    if factors is not None:
-        tensors["sinkhorn"] = factors
-    for name, each in adam.items():
-        tensors |= {f"{name}.{what}": value for what, value in each.state.items()}
-    return TrainingState(tensors, history)
-
-
-def _resume(
-    head: Head, adam: dict[str, Adam], factors: Tensor | None, checked: Head, checkpoints: Checkpoints | None
-) -> History:
-    """Set all of these to the last checkpoint, in place; returns the history until then."""
-    like = _state(head, adam, factors, checked, [])
-    state = None if checkpoints is None else checkpoints.last(like.tensors)
-    if state is None:
-        return []
-    for name, tensor in like.tensors.items():
-        tensor.copy_(state.tensors[name])
-    for each in adam.values():
-        each.steps = len(state.history)
-    return list(state.history)
 
 
 _DISTILLATION_EPSILON = 1e-6

@@ -126,7 +126,7 @@ def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes:
         trainer.new_head,
         class_sizes="estimated" if any(m.plan.class_sizes == "estimated" for m in members) else "equal",
         seed=seed,
-        weight_decay=trainer.weight_decay,
+        schedule=trainer.schedule,
         cache=trainer.cache,
     )
     reference = judge.proba_and_score(projected)[0]

@@ -36,6 +36,7 @@ from rpim.estimators.members import (
     plan_members,
     train_members,
 )
+from rpim.estimators.members import SCHEDULE as MEMBER_SCHEDULE
 from rpim.estimators.objective import (
     AUTO,
     PRESETS,
@@ -123,17 +124,17 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             return head
         if checkpoint is not None and saved is None:
             checkpoint.save_start(*start.to_state(problem.generator))
-        schedule = self._schedule(found)
+        schedule = replace(self._schedule(found), keep_classes=self._decay_is_free)
         objective = replace(self._training_objective(found, start.shares), pipelined=spares_passes)
         trained = head.copy()
         if uses_sample:
             # After as many steps as it takes on a sample in memory, a few on all rows are enough.
             problem.progress.stage("training on a sample")
-            problem.train_on_sample(trained, objective, schedule, on_step=on_sample.step)
-            schedule = replace(schedule, check_every=5)
+            steps = problem.train_on_sample(trained, objective, schedule, on_step=on_sample.step)
+            schedule = replace(schedule, check_every=5, weight_decay=steps[-1]["weight_decay"])
         problem.progress.stage("training")
         self.history_ = problem.train(trained, objective, schedule, on_step=on_all.step)
-        self.n_iter_ = len(self.history_)
+        self.n_iter_, self.weight_decay_ = len(self.history_), self.history_[-1]["weight_decay"]
         if start.n_members > 1:
             some = problem.x[factor_rows(len(problem.x))]
             trained.calibration = self.calibration_ = matching_factor(trained, some, head.proba_and_score(some)[0])
@@ -262,7 +263,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             label_folds(labels, seeds[1]),
             problem.n_classes,
             self._training_objective(found),
-            found.weight_decay,
+            replace(MEMBER_SCHEDULE, weight_decay=found.weight_decay, keep_classes=self._decay_is_free),
             self._new_head,
             # Each sees about half of the rows, and there is one per thread.
             cache=caches_probabilities(len(x) * torch.get_num_threads() // 2, problem.n_classes, problem.memory),
@@ -289,15 +290,19 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             _, first = committee(trainer, plans[:n_first], None)
             trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
         members, combined = committee(trainer, plans, problem.checkpoint)
-        found = replace(found, class_sizes="equal" if combined.shares is None else "estimated")
+        self.history_ = mean_history(members)
+        self.n_iter_ = len(self.history_)
+        found = replace(
+            found,
+            class_sizes="equal" if combined.shares is None else "estimated",
+            weight_decay=float(np.median([member.history[-1]["weight_decay"] for member in members])),
+        )
         problem.progress.stage("distilling the committee")
         head = initial_head(x, combined.probabilities, self._resolved("temperature"))
         schedule = replace(DISTILLATION, weight_decay=decay_among(problem.n_classes, DISTILLATION.weight_decay))
         distil(x, combined.probabilities, head, schedule, on_step=lambda: problem.progress.advance(distillation_step))
         some = factor_rows(len(x))
         head.prototypes.mul_(matching_factor(head, x[some], combined.probabilities[some]))  # weight decay shrank them
-        self.history_ = mean_history(members)
-        self.n_iter_ = len(self.history_)
         if len(labels) and np.isnan(combined.label_check.accuracy):
             warnings.warn(
                 "No known class has more than one labelled row, so that none could be hidden: what accuracy to expect "

@@ -176,7 +176,7 @@ class Trainer:
     folds: Tensor  # (n_labelled,)
     n_classes: int
     objective: Objective
-    weight_decay: float
+    schedule: Schedule
     new_head: Callable[[Tensor], Head]
     cache: bool = True
     embeddings: tuple[slice, ...] = (slice(None),)
@@ -213,7 +213,7 @@ class Trainer:
             self.new_head,
             class_sizes=plan.class_sizes,
             seed=plan.seed,
-            weight_decay=self.weight_decay,
+            schedule=self.schedule,
             cache=self.cache,
         )
         if self.has_few_labels:
@@ -277,7 +277,7 @@ def train_from_clusters(
     *,
     class_sizes: ClassSizes,
     seed: int,
-    weight_decay: float,
+    schedule: Schedule,
     cache: bool = True,
 ) -> tuple[Head, History]:
     """Train a head from merged clusters in the short schedule of a member."""
@@ -286,7 +286,7 @@ def train_from_clusters(
         objective = replace(objective, class_shares=start.shares(class_sizes))
     head = new_head(start.prototypes)
     engine = InMemoryBlocks(x, labels, n_classes, cache=cache)
-    return head, train(engine, head, objective, replace(SCHEDULE, weight_decay=weight_decay))
+    return head, train(engine, head, objective, schedule)
 
 
 def train_members(

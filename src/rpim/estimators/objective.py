@@ -112,8 +112,8 @@ class InfoMaxObjective(BaseEstimator):  # type: ignore[misc]
     temperature : float
         tau, the factor of the logits.
     weight_decay : float or "auto"
-        L2 penalty of Adam. "auto" is 0.01, and less with more than 300 classes, or the paper's search with
-        ``preset="paper"``.
+        L2 penalty of Adam. "auto" is 0.01, and less with more than 300 classes or where it would empty classes, or the
+        paper's search with ``preset="paper"``.
     class_sizes : {"auto", "equal", "estimated"}
         Whether classes are assumed to be equally large, or as large as the initial clusters. With "auto" a committee
         assumes equal sizes as far as its members find them equal; a single fit assumes equal sizes.
@@ -318,6 +318,11 @@ class InfoMaxParameters(BaseEstimator):  # type: ignore[misc]
         if self._given("weight_decay") == AUTO and self.preset != "paper":
             found["weight_decay"] = decay_among(n_classes, found["weight_decay"])
         return Hyperparameters(**found)
+
+    @property
+    def _decay_is_free(self) -> bool:
+        """Whether a training may lower the weight decay: where it is neither given, nor searched, nor published."""
+        return self._given("weight_decay") == AUTO and self.preset != "paper" and self._resolved("search") != "paper"
 
     def _training_objective(self, found: Hyperparameters, class_shares: Tensor | None = None) -> Objective:
         terms = self._terms()

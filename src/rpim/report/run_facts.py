@@ -112,7 +112,8 @@ def curves(discovery: Discovery) -> list[Curve]:
         return []
     stride = math.ceil(len(history) / MAX_POINTS)
     steps = sorted({*range(0, len(history), stride), len(history) - 1})
-    names = [name for name in TERMS if name in history[0]] + [name for name in history[0] if name not in TERMS]
+    names = [name for name in TERMS if name in history[0]]
+    names += [name for name in history[0] if name not in (*TERMS, "weight_decay")]
     found = [
         Curve(name, TERMS.get(name, ""), [(k + 1, float(history[k].get(name, math.nan))) for k in steps])
         for name in names
