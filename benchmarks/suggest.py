@@ -7,9 +7,10 @@ FOLDER is that of benchmarks/protocol.py. After a first fit, n of its unlabelled
 with the same K follows; a label of an unknown class makes it a known one. A third of the unlabelled rows, drawn by the
 seed, is held out: no strategy may choose them, and accuracy is measured on them alone, so that every strategy is judged
 by the same rows, none of which was labelled. Held-out rows take part in the fits, without labels. Known and Unknown are
-those of the first fit. "suggest in rounds" labels 50 rows at a time, each round chosen after a refit. "true classes" is
-no strategy but a bound: it chooses like ``suggest``, among the true classes instead of those that were found. Cells
-that are done are not run again; the first fits are kept in ``--runs``.
+those of the first fit. "suggest in rounds" labels 50 rows at a time, each round chosen after a refit. Two are no
+strategies but bounds, which know the truth: "true classes" chooses like ``suggest``, among the true classes instead of
+those that were found; "true errors" takes a typical row of each unknown class, then of the largest groups of errors.
+Cells that are done are not run again; the first fits are kept in ``--runs``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from cells import Cell, add_cell, is_done, read_cells
 from protocol import DATA_SETS, Case, fit_committee, kept_fit, load
@@ -89,6 +91,27 @@ def by_true_classes(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray
     return rows[choose_rows(codes, certain, fit["n_known"], n, fit["vectors"][rows])]
 
 
+def by_true_errors(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """A row of each unknown class, then of the largest groups of errors: rows of one class that are in one other."""
+    true, found = fit["true_codes"][rows], fit["codes"][rows]
+    n_classes = int(max(true.max(), found.max())) + 1
+    counts = np.zeros((n_classes, n_classes), dtype=np.int64)  # (true, found)
+    np.add.at(counts, (true, found), 1)
+    matched = linear_sum_assignment(counts, maximize=True)
+    errors = counts.copy()
+    errors[matched] = 0
+    first = [(k, int(counts[k].argmax())) for k in range(fit["n_known"], n_classes) if counts[k].any()]
+    ranked = np.argsort(-errors, axis=None, kind="stable")[: np.count_nonzero(errors)]
+    others = [tuple(map(int, np.divmod(cell, n_classes))) for cell in ranked]
+    chosen = []
+    for k, c in dict.fromkeys([*first, *others]):
+        own = np.flatnonzero((true == k) & (found == c))
+        vectors = fit["vectors"][rows[own]]
+        chosen.append(int(own[np.linalg.norm(vectors - vectors.mean(axis=0), axis=1).argmin()]))
+    left = np.random.RandomState(seed).permutation(np.setdiff1d(np.arange(len(rows)), chosen))
+    return rows[np.append(chosen, left)[:n].astype(np.int64)]
+
+
 STRATEGIES: dict[str, Callable[[Fit, np.ndarray, int, int], np.ndarray]] = {
     "suggest": by_suggestion,
     "random": at_random,
@@ -96,6 +119,7 @@ STRATEGIES: dict[str, Callable[[Fit, np.ndarray, int, int], np.ndarray]] = {
     ROUNDS: by_suggestion,
     "suggest without features": without_features,
     "true classes": by_true_classes,
+    "true errors": by_true_errors,
 }
 
 

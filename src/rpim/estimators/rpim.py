@@ -111,7 +111,7 @@ class RPIM(InfoMaxEstimator):
         The probability of a row's label by the members that did not see it; NaN where there is no label, or every
         member saw it.
     trade_off_, beta_, weight_decay_ : float
-        The values that were used; members of a committee may vary lambda.
+        The values that were used; members of a committee may vary lambda, and the weight decay is their median.
     class_sizes_ : {"equal", "estimated"}
         Whether classes were assumed to be equally large.
     search_ : dict
