@@ -95,13 +95,13 @@ def test_a_training_that_is_stopped_at_any_step_resumes_with_the_same_bits(blobs
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-@pytest.mark.parametrize("stop_at", [1, 30, 31, 32, 45, 61, 62, 70])
+@pytest.mark.parametrize("stop_at", [1, 19, 20, 21, 35, 39, 40, 50])
 def test_a_training_that_starts_again_resumes_with_the_same_bits(blobs, monkeypatch, pipelined, stop_at):
     """Stopped in its first, second or last attempt."""
     x, truth = blobs([40] * 4, 12, spread=0.8)
     monkeypatch.setattr(training, "CLASSES_LOST", -0.1)  # as if classes had always lost their rows
     monkeypatch.setattr(training, "MOST_HALVINGS", 2)
-    schedule = Schedule(max_iter=40, weight_decay=0.01, keep_classes=True)
+    schedule = Schedule(max_iter=20, weight_decay=0.01, keep_classes=True)
     rows = InMemoryBlocks(x, truth[:60], 4)
     start = Head(x[::40][:4], TRANSFORMS["semantic-bias"].initial(x[::40][:4]), 5.0)
 
@@ -112,7 +112,7 @@ def test_a_training_that_starts_again_resumes_with_the_same_bits(blobs, monkeypa
     whole, history = trained(None)
     assert {step["weight_decay"] for step in history} == {0.0025}
     plain = start.copy()
-    train(rows, plain, Objective(pipelined=pipelined), Schedule(max_iter=40, weight_decay=0.0025))
+    train(rows, plain, Objective(pipelined=pipelined), Schedule(max_iter=20, weight_decay=0.0025))
     checkpoints, steps = InPlace(), []
 
     def stop(step, _):
@@ -123,7 +123,7 @@ def test_a_training_that_starts_again_resumes_with_the_same_bits(blobs, monkeypa
     with pytest.raises(Stop):
         trained(checkpoints, stop)
     again, resumed = trained(checkpoints)
-    assert len(history) == 40
+    assert len(history) == 20
     assert resumed == history
     for name, value in whole.parameters.items():
         assert value.equal(again.parameters[name])

@@ -73,9 +73,8 @@ class Schedule:
     """Start again with half of the weight decay if it empties classes; see `train`."""
 
 
-CLASSES_STEP, CLASSES_LOST = 30, 0.1
-"""With ``keep_classes``: when classes are counted first, and the share of them that may have lost all their rows."""
-MOST_HALVINGS = 4
+CLASSES_LOST, MOST_HALVINGS = 0.1, 4
+"""With ``keep_classes``: the share of classes that may lose all their rows, and how often weight decay is halved."""
 
 
 class Checkpoints(Protocol):
@@ -105,7 +104,8 @@ def train(
 
     Too much weight decay empties new classes, whose rows then go to the known ones, which labels hold up. How much is
     too much depends on how far the classes overlap. So with ``schedule.keep_classes`` the training starts again with
-    half of it if after 30 steps, or when it settles, more than a tenth of the classes have lost all their rows.
+    half of it if at its end more than a tenth of the classes have lost all their rows. Not earlier: on rows that are
+    all similar, classes are lost in the first steps and found again.
     """
     state = _State(rows, head, objective, schedule)
     if checkpoints is not None:
@@ -121,12 +121,12 @@ def train(
         if step not in (0, resumed_at) and checkpoints is not None and _any_worker(rows, checkpoints.due()):
             checkpoints.save(state.to_save())
         compare = step % schedule.check_every == 0 and schedule.tol > 0.0
-        count = schedule.keep_classes and step in (0, CLASSES_STEP)
+        count = schedule.keep_classes and step in (0, schedule.max_iter - 1)
         value, gradients = gradient(rows, head, objective, labels if compare or count else None, state.factors)
         settled = compare and step > 0 and _share_changed(rows, labels, previous) <= schedule.tol * schedule.check_every
         if count and step == 0:
             state.n_used.fill_(_n_used(rows, labels))
-        elif count or (settled and schedule.keep_classes):
+        elif count or (schedule.keep_classes and settled):
             lost = (int(state.n_used) - _n_used(rows, labels)) / rows.n_classes
             if lost > CLASSES_LOST and state.weight_decay > schedule.weight_decay / 2**MOST_HALVINGS:
                 state.begin(state.weight_decay / 2)
