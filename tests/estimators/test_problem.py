@@ -18,6 +18,8 @@ from rpim.estimators.problem import TrainingProgress, caches_probabilities
         (Schedule(max_iter=25, tol=1e-3), 25, 25),
         (Schedule(max_iter=8, tol=1e-3), 8, 8),
         (Schedule(max_iter=40), 3, 40),
+        (Schedule(max_iter=8, tol=1e-3), 10, 16),  # it started again
+        (Schedule(max_iter=40), 41, 50),
     ],
 )
 def test_steps_are_announced_as_they_are_needed(schedule, steps, announced):

@@ -290,8 +290,6 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             _, first = committee(trainer, plans[:n_first], None)
             trainer = replace(trainer, clusters=first.probabilities.argmax(dim=1))
         members, combined = committee(trainer, plans, problem.checkpoint)
-        self.history_ = mean_history(members)
-        self.n_iter_ = len(self.history_)
         found = replace(
             found,
             class_sizes="equal" if combined.shares is None else "estimated",
@@ -303,6 +301,8 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         distil(x, combined.probabilities, head, schedule, on_step=lambda: problem.progress.advance(distillation_step))
         some = factor_rows(len(x))
         head.prototypes.mul_(matching_factor(head, x[some], combined.probabilities[some]))  # weight decay shrank them
+        self.history_ = mean_history(members)
+        self.n_iter_ = len(self.history_)
         if len(labels) and np.isnan(combined.label_check.accuracy):
             warnings.warn(
                 "No known class has more than one labelled row, so that none could be hidden: what accuracy to expect "

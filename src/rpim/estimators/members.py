@@ -193,7 +193,7 @@ class Trainer:
     @property
     def n_steps(self) -> int:
         """Steps of the training of a member."""
-        return SCHEDULE.max_iter + (PAIR_STEPS if self.has_few_labels else 0)
+        return self.schedule.max_iter + (PAIR_STEPS if self.has_few_labels else 0)
 
     @property
     def whitened_by(self) -> Tensor:
@@ -280,7 +280,7 @@ def train_from_clusters(
     schedule: Schedule,
     cache: bool = True,
 ) -> tuple[Head, History]:
-    """Train a head from merged clusters in the short schedule of a member."""
+    """Train a head from merged clusters."""
     start = merged_start(x, labels, n_classes, generator=torch.Generator().manual_seed(seed))
     if class_sizes == "estimated":
         objective = replace(objective, class_shares=start.shares(class_sizes))

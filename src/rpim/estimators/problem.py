@@ -212,16 +212,18 @@ class TrainingProgress:
     """Announces and counts the steps of a training that ends when the classes of the rows settle.
 
     How many it takes is unknown before: `_TYPICAL_STEPS` are announced, and `_MORE_STEPS` whenever they are used up.
+    A training that starts again may take more than ``max_iter``.
     """
 
     def __init__(self, progress: Progress, step_cost: float, schedule: Schedule) -> None:
         self._progress, self._cost = progress, step_cost
-        self._left, self._most = 0, schedule.max_iter
+        self._left, self._most, self._max_iter = 0, schedule.max_iter, schedule.max_iter
         self._announce(schedule.max_iter if schedule.tol == 0.0 else _TYPICAL_STEPS)
 
     def step(self) -> None:
         """Count a step."""
         if self._left == 0:
+            self._most = self._most or self._max_iter
             self._announce(_MORE_STEPS)
         self._left -= 1
         self._progress.advance(self._cost)
