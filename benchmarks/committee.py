@@ -2,7 +2,7 @@
 
     python benchmarks/committee.py --data FOLDER --suite main
     python benchmarks/committee.py --data FOLDER --suite main --before CHECKOUT/src
-    python benchmarks/committee.py --data FOLDER --suite small|tails|labels|states|members|axes
+    python benchmarks/committee.py --data FOLDER --suite small|sizes|tails|labels|states|members|axes
     python benchmarks/committee.py --data FOLDER --suite members axes
 
 FOLDER holds ``features/*.npz`` and ``splits/class_splits.json`` (see benchmarks/protocol.py). ``--before`` names the
@@ -56,6 +56,24 @@ def small_case(case: Case, seed: int, n_classes: int = 12, n_known: int = 5, n_l
     for c in known:
         of_class = random.permutation(np.flatnonzero(truth == c))
         y[of_class[: min(n_labelled, len(of_class) - 1)]] = c
+    return Case(case.X[rows], y, truth, known, n_classes)
+
+
+def uneven_case(case: Case, seed: int, n_classes: int, ratio: float) -> Case:
+    """Some classes, whose sizes fall from 80 rows by a ratio; of half of them three in ten rows are labelled."""
+    random = np.random.RandomState(seed)
+    chosen = random.permutation(np.unique(case.truth))[:n_classes]
+    sizes = 80 * ratio ** -(np.arange(n_classes) / (n_classes - 1))
+    drawn = [
+        random.permutation(np.flatnonzero(case.truth == c))[: round(n)] for c, n in zip(chosen, sizes, strict=True)
+    ]
+    rows = np.concatenate(drawn)
+    truth = np.searchsorted(np.sort(chosen), case.truth[rows])
+    known = np.sort(random.permutation(n_classes)[: n_classes // 2])
+    y = np.full(len(rows), -1)
+    for c in known:
+        of_class = random.permutation(np.flatnonzero(truth == c))
+        y[of_class[: max(2, round(0.3 * len(of_class)))]] = c
     return Case(case.X[rows], y, truth, known, n_classes)
 
 
@@ -195,6 +213,7 @@ def cells_of(suites: list[str], sets: list[str], seeds: list[int]) -> Iterator[t
     variants: dict[str, list[Variant]] = {
         "main": [{}],
         "small": [{}],
+        "sizes": [{"n_classes": k, "ratio": ratio} for k in (8, 20) for ratio in (1.0, 3.0, 10.0)],
         "tails": [{"tail": tail} for tail in TAILS],
         "labels": [{"flip": "none"}, {"flip": "random"}, {"flip": "nearest"}],
         "states": [{"random_state": state} for state in range(5)],
@@ -223,6 +242,7 @@ def run_cell(suite: str, folder: Path, data_set: str, seed: int, variant: Varian
     """One fit, measured."""
     case = load(folder, data_set + variant.get("tail", ""), seed)
     case = small_case(case, seed) if suite == "small" else case
+    case = uneven_case(case, seed, **variant) if suite == "sizes" else case
     y, wrong = case.y, None
     if "flip" in variant:
         y, wrong = (
@@ -266,7 +286,7 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    suites = ["main", "small", "tails", "labels", "states", "members", "axes"]
+    suites = ["main", "small", "sizes", "tails", "labels", "states", "members", "axes"]
     parser.add_argument("--suite", nargs="+", default=["main"], choices=suites)
     parser.add_argument("--sets", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])

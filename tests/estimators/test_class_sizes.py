@@ -1,5 +1,6 @@
 """Classes that need not be equally large: what is estimated, what it is worth, and when it is chosen."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -128,7 +129,8 @@ def test_a_committee_sees_a_long_tail(method, case):
     ("sizes", "expected"),
     [
         (LONG_TAIL, ("estimated",)),
-        ([70, 60, 52, 45, 38, 32, 27, 22, 18, 16], ("equal", "estimated")),
+        ([70, 60, 52, 45, 38, 32, 27, 22, 18, 16], ("estimated",)),
+        ([64, 57, 51, 45, 39, 34, 29, 25, 21, 18], ("equal", "estimated")),
         ([40] * 10, ("equal",)),
         ([45, 35] * 5, ("equal",)),
     ],
@@ -137,7 +139,7 @@ def test_sizes_at_the_start(sizes, expected, case):
     X, y, _ = case(sizes, spread=0.1)
     order = np.argsort(y < 0, kind="stable")
     x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
-    assert sizes_at_start(x, labels, 10, seed=0) == expected
+    assert sizes_at_start(x, labels, 10, seed=0).assumed == expected
 
 
 @pytest.mark.slow
@@ -155,21 +157,24 @@ def test_classes_are_as_equal_as_the_members_find_them(case):
     assert accuracy(auto, y, truth) > accuracy(equal, y, truth)
 
 
-def size_trust_of(shares, n_labels, n_rows=1000, asked_for=None):
+HARD = committee.Sizes(("equal",), disagreement=0.4)
+
+
+def size_trust_of(shares, n_labels, n_rows=1000, sizes=HARD):
     """The trust in the sizes of the classes, of which the first have so many labels."""
     labels = torch.repeat_interleave(torch.arange(len(n_labels)), torch.tensor(n_labels, dtype=torch.long))
-    return committee._size_trust(torch.tensor(shares), labels, n_rows, asked_for)
+    return committee._size_trust(torch.tensor(shares), labels, n_rows, sizes)
 
 
 def test_few_known_classes_say_little_of_the_sizes():
     shares = [0.3, 0.1, 0.15, 0.15, 0.15, 0.15]
     halves = [round(500 * share) for share in shares]
-    of_all = size_trust(torch.tensor(shares), committee.NOISE_OF_ALL)
+    of_all = size_trust(torch.tensor(shares), HARD.noise(committee.NOISE_OF_ALL))
     of_five = size_trust(torch.tensor(shares[:5]), committee.NOISE_OF_KNOWN)
     assert size_trust_of(shares, []) == pytest.approx(of_all)
     assert size_trust_of(shares, halves[:2]) == pytest.approx(of_all)
     assert size_trust_of(shares, halves[:5]) == pytest.approx(of_five)
-    assert [size_trust_of(shares, halves[:5], asked_for=given) for given in ("equal", "estimated")] == [0.0, 1.0]
+    assert [size_trust_of(shares, halves[:5], sizes=given) for given in ("equal", "estimated")] == [0.0, 1.0]
 
 
 def test_classes_with_few_labels_say_little_of_the_sizes():
@@ -178,6 +183,21 @@ def test_classes_with_few_labels_say_little_of_the_sizes():
     assert size_trust_of(shares, [50] * 5 + [50] * 5) > 0.5
     assert size_trust_of(shares, [50] * 5 + [2] * 5) == 0.0
     assert size_trust_of(shares, [2] * 10) > 0.5, "few labels are the usual ones here"
+
+
+def test_classes_that_are_told_apart_easily_say_more_of_the_sizes():
+    shares = [0.2, 0.3, 0.25, 0.25]
+    easy = replace(HARD, disagreement=0.0)
+    assert size_trust_of(shares, [], sizes=HARD) == 0.0
+    assert size_trust_of(shares, [], sizes=easy) == pytest.approx(1.0 - (0.12 / 0.1633) ** 2, abs=1e-3)
+
+
+def test_how_hard_classes_are_is_the_share_of_rows_on_which_two_starts_disagree(case):
+    for spread, least, most in ((0.05, 0.0, 0.0), (1.0, 0.2, 0.9)):
+        X, y, _ = case([40] * 10, spread=spread)
+        order = np.argsort(y < 0, kind="stable")
+        x, labels = torch.from_numpy(X[order]), torch.from_numpy(y[order][y[order] >= 0] // 2)
+        assert least <= sizes_at_start(x, labels, 10, seed=0).disagreement <= most
 
 
 def test_nothing_is_searched_where_lambda_is_given(case):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +34,7 @@ from rpim.core.committee import (
     N_NEIGHBORS,
     average,
     balance,
+    best_match,
     between_equal_and,
     calibrated_power,
     class_stability,
@@ -50,13 +51,14 @@ from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
 from rpim.core.preprocessing import fit_representation
 from rpim.estimators.members import N_DIRECTIONS, Member, Trainer, train_from_clusters
 
-MAYBE_UNEQUAL, UNEQUAL = 0.42, 0.5
-"""Up to the first coefficient of variation of the class sizes at a start, members assume that classes are equally
-large; above the second, that they are as large as at their own start; between the two they take turns. Seeds 5 to 9 of
-four sets have 0.20 to 0.41 as they are, 0.34 to 0.49 if sizes fall by 5:1, and 0.48 to 0.55 by 20:1."""
-
-NOISE_OF_KNOWN, NOISE_OF_ALL = 0.18, 0.36
-"""The coefficient of variation with which equally large classes are found, known ones and all: see `size_trust`."""
+NOISE_OF_KNOWN = 0.18
+NOISE_AT_START, NOISE_OF_ALL = (0.36, 0.2), (0.12, 0.6)
+"""The coefficient of variation with which equally large classes are found: known ones by a committee, all classes at a
+start, and all classes by a committee. The latter two are a and b of a + b d, where d is the share of the rows on which
+two starts disagree: the harder classes are to tell apart, the more their sizes vary by chance."""
+MAYBE = 0.05
+"""Up to the noise at the start, members assume that classes are equally large; above it by more than this, that they
+are as large as at their own start; between the two they take turns."""
 FEW = 0.5
 """A known class is held by its labels unless the labelled share of its rows is below this part of the usual one."""
 ENOUGH_KNOWN = 5
@@ -66,14 +68,41 @@ VOTE_DIRECTIONS = 128
 _ROUNDS = 20  # of estimating the number of wrong labels
 
 
-def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> tuple[ClassSizes, ...]:
-    """The class sizes that members assume in turn, by the merged clusters that a training would start from."""
+@dataclass(frozen=True)
+class Sizes:
+    """What two starts say of the sizes of the classes.
+
+    Parameters
+    ----------
+    assumed : tuple of {"equal", "estimated"}
+        What members assume in turn.
+    disagreement : float
+        The share of the unlabelled rows that the two do not have in the same class.
+    """
+
+    assumed: tuple[ClassSizes, ...]
+    disagreement: float
+
+    def noise(self, of: tuple[float, float]) -> float:
+        """The coefficient of variation with which equally large classes are found."""
+        return of[0] + of[1] * self.disagreement
+
+
+def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> Sizes:
+    """The class sizes that members assume, by the merged clusters that a training would start from."""
     rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
-    start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
-    found = variation(estimated_shares(start.labels, start.prototypes))
-    if found > UNEQUAL:
-        return ("estimated",)
-    return ("equal", "estimated") if found > MAYBE_UNEQUAL else ("equal",)
+    start, other = (
+        merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed + k)) for k in range(2)
+    )
+    both = torch.zeros(n_classes, n_classes).index_put_(
+        (start.labels[len(labels) :].cpu(), other.labels[len(labels) :].cpu()), torch.tensor(1.0), accumulate=True
+    )
+    moved = both.sum() - both.gather(1, best_match(both)[:, None]).sum()
+    sizes = Sizes(("equal", "estimated"), float(moved / both.sum().clamp_min(1.0)))
+    excess = variation(estimated_shares(start.labels, start.prototypes)) - sizes.noise(NOISE_AT_START)
+    if excess <= 0.0:
+        return replace(sizes, assumed=("equal",))
+    return sizes if excess <= MAYBE else replace(sizes, assumed=("estimated",))
 
 
 @dataclass(frozen=True)
@@ -104,10 +133,10 @@ class Combined:
     label_check: LabelCheck
 
 
-def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes: ClassSizes | None = None) -> Combined:
+def combine(trainer: Trainer, members: Sequence[Member], seed: int, sizes: Sizes | ClassSizes) -> Combined:
     """Match, average, bring neighbors into agreement and classes into balance.
 
-    ``class_sizes`` are those that were asked for; by default the members decide how equal the classes are.
+    ``sizes`` are the class sizes that were asked for; else the members decide how equal the classes are.
     """
     x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
     space = fit_representation("whitened", x, trainer.whitened_by)(x)
@@ -138,7 +167,7 @@ def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes:
     power = calibrated_power(out_of_bag[trusted], labels[trusted])
     spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
     found = spread.mean(dim=0)  # (K,)
-    trust = _size_trust(found, labels, len(x), class_sizes)
+    trust = _size_trust(found, labels, len(x), sizes)
     shares = between_equal_and(found, trust)
     final = balance(spread, shares)
     classes = final.argmax(dim=1)
@@ -154,21 +183,21 @@ def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes:
     )
 
 
-def _size_trust(found: Tensor, labels: Tensor, n_rows: int, class_sizes: ClassSizes | None) -> float:
+def _size_trust(found: Tensor, labels: Tensor, n_rows: int, sizes: Sizes | ClassSizes) -> float:
     """How far to trust the shares of the rows that the classes were given. (K,)
 
     Labels hold the known classes, so their sizes are found with less noise than those of new ones. A class with few
     labels, such as one that was new until now, is no better than a new one.
     """
-    if class_sizes is not None:
-        return float(class_sizes == "estimated")
+    if isinstance(sizes, str):
+        return float(sizes == "estimated")
     counts = torch.bincount(labels, minlength=len(found))
     labelled = counts / (n_rows * found)  # of the rows of each class, the share that has a label
     usual = len(labels) / float((n_rows * found)[counts > 0].sum()) if len(labels) else 0.0
     held = (counts > 0) & (labelled >= FEW * usual)
     if int(held.sum()) >= ENOUGH_KNOWN:
         return size_trust(found[held], NOISE_OF_KNOWN)
-    return size_trust(found, NOISE_OF_ALL)
+    return size_trust(found, sizes.noise(NOISE_OF_ALL))
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:
