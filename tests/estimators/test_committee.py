@@ -33,7 +33,7 @@ from rpim.estimators.objective import SCHEDULES
 def test_what_members_say_together(trainer):
     train = trainer(spread=0.1)
     members = [train(plan) for plan in plan_members(8, 0, n_directions=8)]
-    found = committee.combine(train, members, seed=0, sizes=committee.Sizes(("equal",), 0.1))
+    found = committee.combine(train, members, seed=0)
     n_labelled = len(train.labels)
     assert torch.equal(found.probabilities[:n_labelled], torch.eye(5)[train.labels]), "labels are kept"
     torch.testing.assert_close(found.probabilities.sum(dim=1), torch.ones(150))
@@ -58,7 +58,7 @@ def test_members_of_another_embedding_see_its_columns_alone(trainer):
         own = train.x[:, train.embeddings[member.plan.embedding]]
         alone = replace(one, x=own)(replace(member.plan, embedding=0))
         torch.testing.assert_close(alone(own), member(train.x))
-    found = committee.combine(train, members, seed=0, sizes=committee.Sizes(("equal",), 0.1))
+    found = committee.combine(train, members, seed=0)
     assert found.probabilities.argmax(dim=1)[: len(train.labels)].equal(train.labels)
 
 
@@ -70,7 +70,7 @@ def test_classes_are_brought_into_balance_where_they_are_taken_to_be_equal(blobs
     labels = truth[:45]
     train = Trainer(x, labels, label_folds(labels, 0), 4, Objective(), SCHEDULE, RPIM()._new_head)
     members = [train(plan) for plan in plan_members(4, 0, n_directions=8, class_sizes=(class_sizes,))]
-    found = committee.combine(train, members, seed=0, sizes=class_sizes)
+    found = committee.combine(train, members, seed=0, class_sizes=class_sizes)
     shares = found.probabilities.mean(dim=0)
     shares[2:] = shares[2:].sort(descending=True).values
     true = torch.bincount(truth) / 150
@@ -86,7 +86,7 @@ def test_labels_are_checked_by_the_members_that_did_not_see_them(trainer):
     train = trainer()
     plans = plan_members(16, 0, n_directions=8)
     members = [train(plan) for plan in plans[:4]]
-    found = committee.combine(train, members, seed=0, sizes=committee.Sizes(("equal",), 0.1))
+    found = committee.combine(train, members, seed=0)
     check = found.label_check
     assert torch.equal(~check.quality.isnan(), torch.isin(train.folds, torch.arange(4)))
     row = int(torch.nonzero(train.folds == 2).flatten()[0])

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,6 @@ from rpim.core.committee import (
     N_NEIGHBORS,
     average,
     balance,
-    best_match,
     between_equal_and,
     calibrated_power,
     class_stability,
@@ -51,12 +50,12 @@ from rpim.core.kmeans import ClassSizes, estimated_shares, merged_start
 from rpim.core.preprocessing import fit_representation
 from rpim.estimators.members import N_DIRECTIONS, Member, Trainer, train_from_clusters
 
+NOISE_AT_START, NOISE_OF_ALL = (0.25, 0.065, 0.42), (0.10, 0.09, 0.36)
 NOISE_OF_KNOWN = 0.18
-NOISE_AT_START, NOISE_OF_ALL = (0.36, 0.2), (0.12, 0.6)
-"""The coefficient of variation with which equally large classes are found: known ones by a committee, all classes at a
-start, and all classes by a committee. The latter two are a and b of a + b d, where d is the share of the rows on which
-two starts disagree: the harder classes are to tell apart, the more their sizes vary by chance."""
-MAYBE = 0.05
+"""The coefficient of variation with which equally large classes are found: all classes at a start, all classes by a
+committee, and known ones by a committee. The more classes, the more of them are split and merged by chance: the first
+two are a + b log(K / 5), and c at most."""
+MAYBE = 0.08
 """Up to the noise at the start, members assume that classes are equally large; above it by more than this, that they
 are as large as at their own start; between the two they take turns."""
 FEW = 0.5
@@ -68,41 +67,24 @@ VOTE_DIRECTIONS = 128
 _ROUNDS = 20  # of estimating the number of wrong labels
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What two starts say of the sizes of the classes.
+def noise_among(n_classes: int, of: tuple[float, float, float]) -> float:
+    """The coefficient of variation with which so many equally large classes are found.
 
-    Parameters
-    ----------
-    assumed : tuple of {"equal", "estimated"}
-        What members assume in turn.
-    disagreement : float
-        The share of the unlabelled rows that the two do not have in the same class.
+    >>> [round(noise_among(k, NOISE_AT_START), 2) for k in (5, 20, 77, 200)]
+    [0.25, 0.34, 0.42, 0.42]
     """
-
-    assumed: tuple[ClassSizes, ...]
-    disagreement: float
-
-    def noise(self, of: tuple[float, float]) -> float:
-        """The coefficient of variation with which equally large classes are found."""
-        return of[0] + of[1] * self.disagreement
+    least, slope, most = of
+    return min(most, least + slope * math.log(max(n_classes, 5) / 5))
 
 
-def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> Sizes:
-    """The class sizes that members assume, by the merged clusters that a training would start from."""
+def sizes_at_start(x: Tensor, labels: Tensor, n_classes: int, seed: int) -> tuple[ClassSizes, ...]:
+    """The class sizes that members assume in turn, by the merged clusters that a training would start from."""
     rows = fit_representation("raw", x, labels, N_DIRECTIONS)(x)
-    start, other = (
-        merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed + k)) for k in range(2)
-    )
-    both = torch.zeros(n_classes, n_classes).index_put_(
-        (start.labels[len(labels) :].cpu(), other.labels[len(labels) :].cpu()), torch.tensor(1.0), accumulate=True
-    )
-    moved = both.sum() - both.gather(1, best_match(both)[:, None]).sum()
-    sizes = Sizes(("equal", "estimated"), float(moved / both.sum().clamp_min(1.0)))
-    excess = variation(estimated_shares(start.labels, start.prototypes)) - sizes.noise(NOISE_AT_START)
-    if excess <= 0.0:
-        return replace(sizes, assumed=("equal",))
-    return sizes if excess <= MAYBE else replace(sizes, assumed=("estimated",))
+    start = merged_start(rows, labels, n_classes, generator=torch.Generator().manual_seed(seed))
+    excess = variation(estimated_shares(start.labels, start.prototypes)) - noise_among(n_classes, NOISE_AT_START)
+    if excess > MAYBE:
+        return ("estimated",)
+    return ("equal", "estimated") if excess > 0.0 else ("equal",)
 
 
 @dataclass(frozen=True)
@@ -133,10 +115,10 @@ class Combined:
     label_check: LabelCheck
 
 
-def combine(trainer: Trainer, members: Sequence[Member], seed: int, sizes: Sizes | ClassSizes) -> Combined:
+def combine(trainer: Trainer, members: Sequence[Member], seed: int, class_sizes: ClassSizes | None = None) -> Combined:
     """Match, average, bring neighbors into agreement and classes into balance.
 
-    ``sizes`` are the class sizes that were asked for; else the members decide how equal the classes are.
+    ``class_sizes`` are those that were asked for; by default the members decide how equal the classes are.
     """
     x, labels, n_classes = trainer.x, trainer.labels, trainer.n_classes
     space = fit_representation("whitened", x, trainer.whitened_by)(x)
@@ -167,7 +149,7 @@ def combine(trainer: Trainer, members: Sequence[Member], seed: int, sizes: Sizes
     power = calibrated_power(out_of_bag[trusted], labels[trusted])
     spread = propagate(raised(consensus.probabilities, power), neighbors, labels)
     found = spread.mean(dim=0)  # (K,)
-    trust = _size_trust(found, labels, len(x), sizes)
+    trust = _size_trust(found, labels, len(x), class_sizes)
     shares = between_equal_and(found, trust)
     final = balance(spread, shares)
     classes = final.argmax(dim=1)
@@ -183,21 +165,21 @@ def combine(trainer: Trainer, members: Sequence[Member], seed: int, sizes: Sizes
     )
 
 
-def _size_trust(found: Tensor, labels: Tensor, n_rows: int, sizes: Sizes | ClassSizes) -> float:
+def _size_trust(found: Tensor, labels: Tensor, n_rows: int, class_sizes: ClassSizes | None) -> float:
     """How far to trust the shares of the rows that the classes were given. (K,)
 
     Labels hold the known classes, so their sizes are found with less noise than those of new ones. A class with few
     labels, such as one that was new until now, is no better than a new one.
     """
-    if isinstance(sizes, str):
-        return float(sizes == "estimated")
+    if class_sizes is not None:
+        return float(class_sizes == "estimated")
     counts = torch.bincount(labels, minlength=len(found))
     labelled = counts / (n_rows * found)  # of the rows of each class, the share that has a label
     usual = len(labels) / float((n_rows * found)[counts > 0].sum()) if len(labels) else 0.0
     held = (counts > 0) & (labelled >= FEW * usual)
     if int(held.sum()) >= ENOUGH_KNOWN:
         return size_trust(found[held], NOISE_OF_KNOWN)
-    return size_trust(found, sizes.noise(NOISE_OF_ALL))
+    return size_trust(found, noise_among(len(found), NOISE_OF_ALL))
 
 
 def _out_of_bag(x: Tensor, members: Sequence[Member], orders: Tensor, trainer: Trainer) -> Tensor:

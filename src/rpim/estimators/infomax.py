@@ -25,15 +25,7 @@ from rpim.core.training import Schedule, distil, factor_rows, initial_head, matc
 from rpim.data.labels import IntArray, column_slices
 from rpim.engines.base import Engine, bytes_of_committee, first_block
 from rpim.estimators.base import DiscoveryEstimator
-from rpim.estimators.committee import (
-    Combined,
-    LabelCheck,
-    LabelIssue,
-    Sizes,
-    combine,
-    sizes_at_start,
-    warn_of_disagreement,
-)
+from rpim.estimators.committee import Combined, LabelCheck, LabelIssue, combine, sizes_at_start, warn_of_disagreement
 from rpim.estimators.members import (
     N_DIRECTIONS,
     Member,
@@ -254,14 +246,14 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
 
         x, labels, labelled_rows = self._committee_problem(problem)
         seeds = torch.randint(2**31, (3,), generator=problem.generator).tolist()
-        sizes: Sizes | ClassSizes = found.class_sizes
+        class_sizes: tuple[ClassSizes, ...] = (found.class_sizes,)
         if varied("class_sizes"):
-            sizes = sizes_at_start(x, labels, problem.n_classes, seeds[0])
+            class_sizes = sizes_at_start(x, labels, problem.n_classes, seeds[0])
         plans = plan_members(
             n_members,
             seeds[0],
             n_directions=min(N_DIRECTIONS, x.shape[1]),
-            class_sizes=sizes.assumed if isinstance(sizes, Sizes) else (sizes,),
+            class_sizes=class_sizes,
             trade_offs=None if varied("trade_off") else (found.trade_off,),
             n_embeddings=len(problem.preprocess.columns),
         )
@@ -277,6 +269,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
             cache=caches_probabilities(len(x) * torch.get_num_threads() // 2, problem.n_classes, problem.memory),
             embeddings=problem.preprocess.columns,
         )
+        asked_for = None if varied("class_sizes") else found.class_sizes
         n_first = FIRST_MEMBERS if trainer.has_few_labels else 0
         distillation_step = step_cost(x, problem.n_classes, self._resolved("h"))
 
@@ -288,7 +281,7 @@ class InfoMaxEstimator(InfoMaxParameters, DiscoveryEstimator):
         ) -> tuple[list[Member], Combined]:
             members = train_members(trainer, plans, cost, problem.progress, checkpoint)
             problem.progress.stage("combining the members")
-            return members, combine(trainer, members, seeds[2], sizes)
+            return members, combine(trainer, members, seeds[2], asked_for)
 
         trainings = sum(cost(plan) for plan in [*plans[:n_first], *plans])
         problem.progress.expect(trainings + distillation_step * DISTILLATION.max_iter)
