@@ -1,6 +1,7 @@
 """Fixtures that several folders share, and the order in which the tests run."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,6 +158,10 @@ def rpim_command():
     return get_command(app)
 
 
+# Ray prints it from a thread of its own, minutes later perhaps: another test may have killed a worker.
+RAYLET_MESSAGE = re.compile(r"^\x1b\[33m\(raylet\)\x1b\[0m .*\n", flags=re.MULTILINE)
+
+
 @pytest.fixture
 def command(rpim_command, capsys, monkeypatch, tmp_path):
     """Run ``rpim`` with these arguments in an empty folder: exit code, standard output, standard error."""
@@ -166,7 +171,7 @@ def command(rpim_command, capsys, monkeypatch, tmp_path):
         with pytest.raises(SystemExit) as end:
             rpim_command([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
+        return int(end.value.code or 0), RAYLET_MESSAGE.sub("", out), err
 
     return run
 
