@@ -3,7 +3,7 @@
     python benchmarks/many_classes.py --classes 1000 --rows-per-class 15 --noise 2 --steps 40
     python benchmarks/many_classes.py --classes 5000 --decays 0.0004 --steps 15
     python benchmarks/many_classes.py --data FOLDER --seeds 5 6 --decays 0.01 0.0067
-    python benchmarks/many_classes.py --data FOLDER --seeds 0 1 2 --overlap
+    python benchmarks/many_classes.py --data FOLDER --seeds 1 2 3 --overlap
 
 The first two train on synthetic rows around random centres in 128 directions, half of them known, and print the
 accuracy every five steps: with the default scale of the prototypes and without, and with each weight decay. The third

@@ -28,6 +28,7 @@ from scipy.optimize import linear_sum_assignment
 from cells import Cell, add_cell, is_done, read_cells
 from protocol import DATA_SETS, Case, fit_committee, kept_fit, load
 from rpim import Discovery, gcd_accuracy
+from rpim.metrics import contingency
 from rpim.runs.assignments import class_codes
 from rpim.runs.suggestions import choose_rows
 
@@ -95,8 +96,7 @@ def by_true_errors(fit: Fit, rows: np.ndarray, n: int, seed: int) -> np.ndarray:
     """A row of each unknown class, then of the largest groups of errors: rows of one class that are in one other."""
     true, found = fit["true_codes"][rows], fit["codes"][rows]
     n_classes = int(max(true.max(), found.max())) + 1
-    counts = np.zeros((n_classes, n_classes), dtype=np.int64)  # (true, found)
-    np.add.at(counts, (true, found), 1)
+    counts = contingency(true, found, n_classes, n_classes)
     matched = linear_sum_assignment(counts, maximize=True)
     errors = counts.copy()
     errors[matched] = 0
